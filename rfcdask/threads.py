@@ -1,0 +1,89 @@
+"""Who may use how many threads: one BLAS thread inside a tile, tiles side by side.
+
+Results of a BLAS call depend, in their last bits, on the number of its threads. Work that must
+not depend on it (selection) is cut into fixed tiles, each computed by one BLAS thread, and the
+tiles are spread over a pool. The same limit keeps Dask's own threads from multiplying with BLAS's.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    # numpy and scipy each bring a BLAS; both must be loaded before the controller looks for them.
+    import scipy.linalg  # noqa: F401
+
+    return ThreadpoolController()
+
+
+class _SharedLimit:
+    """One process-wide BLAS limit that many threads may ask for at once.
+
+    ``threadpool_limits`` saves and restores a global: two overlapping contexts on two threads
+    restore each other's value and leave the process on one thread for good. Counting fixes that.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holders = 0
+        self._limiter: Any = None
+
+    def acquire(self) -> None:
+        with self._lock:
+            if self._holders == 0:
+                self._limiter = _controller().limit(limits=1, user_api="blas")
+                self._limiter.__enter__()
+            self._holders += 1
+
+    def release(self) -> None:
+        with self._lock:
+            self._holders -= 1
+            if self._holders == 0:
+                self._limiter.__exit__(None, None, None)
+                self._limiter = None
+
+
+_LIMIT = _SharedLimit()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Hold BLAS to one thread; safe to nest and to enter from several threads."""
+    _LIMIT.acquire()
+    try:
+        yield
+    finally:
+        _LIMIT.release()
+
+
+def available_cpus() -> int:
+    """Return the number of CPUs this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0)) or 1
+    return os.cpu_count() or 1
+
+
+def map_tiles(
+    function: Callable[[Item], Result], items: Iterable[Item], n_threads: int | None = None
+) -> list[Result]:
+    """Apply `function` to each item on a thread pool, one BLAS thread each, results in order."""
+    work = list(items)
+    threads = min(available_cpus() if n_threads is None else n_threads, len(work))
+    with one_blas_thread():
+        if threads <= 1:
+            return [function(item) for item in work]
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(function, work))
