@@ -1,5 +1,19 @@
 """Kernel feature maps chosen for your data, applied lazily to Dask arrays larger than memory."""
 
 from rfcdask._version import __version__
+from rfcdask.evaluate import kernel_error
+from rfcdask.features import (
+    CompressedFeatures,
+    JLFeatures,
+    NystroemFeatures,
+    RandomFeatures,
+)
 
-__all__ = ["__version__"]
+__all__ = [
+    "CompressedFeatures",
+    "JLFeatures",
+    "NystroemFeatures",
+    "RandomFeatures",
+    "__version__",
+    "kernel_error",
+]

@@ -10,6 +10,9 @@ import numpy.typing as npt
 Array: TypeAlias = npt.NDArray[Any]
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
 IntArray: TypeAlias = npt.NDArray[np.int64]
-# scipy's CSR classes and dask arrays are Any to the type checker: their stubs are incomplete.
+# Any to the type checker: scipy's CSR classes and dask arrays have incomplete stubs, and a union
+# of them with plain arrays could not be narrowed again.
 CSR: TypeAlias = Any
 DaskArray: TypeAlias = Any
+Matrix: TypeAlias = Any
+"""A plain array or a CSR array."""

@@ -1,0 +1,74 @@
+"""How far a feature map is from the exact kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rfcdask._types import Array, Matrix
+from rfcdask.kernels import get_kernel
+from rfcdask.sample import draw_rows, gather_finite
+from rfcdask.seeds import seed_of, stream
+from rfcdask.threads import map_tiles
+
+_TILE = 512
+
+
+def kernel_error(
+    feature_map: Any,
+    X: Any,
+    *,
+    n_points: int = 10_000,
+    random_state: Any = None,
+    client: Any = None,
+) -> float:
+    """Return ``||Z Z^T - K||_F / ||K||_F`` on a random sample of rows, with K the exact kernel.
+
+    Parameters
+    ----------
+    feature_map : fitted feature map
+    X : array, CSR or dask array of shape (n_samples, n_features)
+    n_points : int, default=10_000
+        How many rows to draw; all of them when there are fewer.
+    random_state : int, RandomState, Generator or None
+    client : distributed.Client, optional
+        Where rows of a dask array are fetched.
+
+    Examples
+    --------
+    >>> import numpy as np, rfcdask as rf
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> features = rf.RandomFeatures(4000, random_state=0).fit(X)
+    >>> rf.kernel_error(features, X, random_state=0) < 0.1
+    True
+    """
+    if n_points < 2:
+        raise ValueError(f"n_points={n_points} must be at least 2.")
+    drawn = draw_rows(X.shape[0], min(n_points, X.shape[0]), stream(seed_of(random_state), "error"))
+    rows = gather_finite(X, drawn, client)
+    Z = np.asarray(feature_map.transform(rows))
+    kernel, gamma = get_kernel(feature_map.kernel), feature_map.gamma_
+    rows = rows.astype(np.float64)
+
+    def squares(start: int) -> tuple[float, float]:
+        return _tile_squares(kernel, gamma, rows, Z, start)
+
+    sums = np.array(map_tiles(squares, range(0, rows.shape[0], _TILE)))
+    wrong, whole = sums.sum(axis=0)
+    return float(np.sqrt(wrong / whole))
+
+
+def _tile_squares(
+    kernel: Any, gamma: float, rows: Matrix, Z: Array, start: int
+) -> tuple[float, float]:
+    """Return the sums of (Z Z^T - K)^2 and of K^2 over a tile of rows; K is symmetric."""
+    stop = min(start + _TILE, Z.shape[0])
+    K = kernel.exact(rows[start:stop], rows[start:], gamma)
+    E = Z[start:stop] @ Z[start:].T - K
+    twice = 2 * _sum_squares(E) - _sum_squares(E[:, : stop - start])
+    return twice, 2 * _sum_squares(K) - _sum_squares(K[:, : stop - start])
+
+
+def _sum_squares(block: Array) -> float:
+    return float(np.einsum("ij,ij->", block, block, dtype=np.float64))

@@ -1,0 +1,218 @@
+"""What all feature maps share: input checks, the lazy transform, names and representation."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Self
+
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+from dask.delayed import delayed
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from rfcdask._types import Array, DaskArray, IntArray, Matrix
+from rfcdask.blocks import check_finite, feature_dtype
+from rfcdask.kernels import Kernel, get_kernel, resolve_gamma
+from rfcdask.sample import draw_rows, gather_finite, one_column_block, require_known_rows
+from rfcdask.seeds import seed_of, stream
+from rfcdask.threads import available_cpus
+
+GAMMA_ROWS = 5000
+"""Rows from which ``gamma="scale"`` and ``gamma="median"`` are computed."""
+_THREADS_FROM_VALUES = 1 << 20
+
+Evaluator = Callable[..., Array]
+
+
+class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Base of the feature maps; not for direct use.
+
+    A map learns from a small sample of rows and is applied block by block. `transform` takes numpy
+    arrays, CSR matrices and dask arrays with dense or CSR blocks; for dask arrays it is lazy.
+    """
+
+    def fit(self, X: Any, y: Any = None, *, client: Any = None) -> Self:
+        """Choose the features for the data.
+
+        Parameters
+        ----------
+        X : array, CSR or dask array of shape (n_samples, n_features)
+            Only a sample of the rows of a dask array is read.
+        y : array of shape (n_samples,), optional
+            Used by maps that look at labels, else ignored.
+        client : distributed.Client, optional
+            Where rows of a dask array are fetched: the given one, else the current one, else
+            Dask's local scheduler.
+        """
+        self._check_parameters()
+        X = self._check_input(X, reset=True)
+        self.seed_ = seed_of(self.random_state)
+        self._fit(X, y, client)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Evaluate the features: numpy and CSR in, numpy out; dask in, lazy dask out.
+
+        Parameters
+        ----------
+        X : array, CSR or dask array of shape (n_samples, n_features)
+
+        Returns
+        -------
+        array or dask array of shape (n_samples, n_components)
+            float32 for float32 data. A block with NaN or infinity raises when it is computed.
+        """
+        check_is_fitted(self, "gamma_")
+        X = self._check_input(X, reset=False)
+        if isinstance(X, da.Array):
+            return self._transform_lazily(X)
+        threads = (
+            available_cpus() if X.shape[0] * self._n_features_out > _THREADS_FROM_VALUES else 1
+        )
+        return self._evaluator(feature_dtype(X.dtype))(X, n_threads=threads)
+
+    @abstractmethod
+    def _check_parameters(self) -> None:
+        """Raise on parameters that make no sense whatever the data."""
+
+    @abstractmethod
+    def _fit(self, X: Matrix | DaskArray, y: Any, client: Any) -> None:
+        """Learn from checked input; `seed_` is set."""
+
+    @abstractmethod
+    def _evaluator(self, dtype: np.dtype) -> Evaluator:
+        """Return what evaluates a block of rows in that precision."""
+
+    def _build(self, dtype: np.dtype) -> tuple[Callable[..., Evaluator], tuple[Any, ...]]:
+        """Return a function and its arguments that make the evaluator inside a graph."""
+        return _given, (self._evaluator(dtype),)
+
+    @property
+    @abstractmethod
+    def _n_features_out(self) -> int:
+        """The number of output columns."""
+
+    def _transform_lazily(self, X: DaskArray) -> DaskArray:
+        dtype = feature_dtype(X.dtype)
+        make, arguments = self._build(dtype)
+        # One task makes the evaluator; the blocks refer to it, so the graph holds it once.
+        name = f"{type(self).__name__.lower()}-{tokenize(make, *arguments)}"
+        evaluator = delayed(make, name=f"make-{name}", pure=True, traverse=False)(
+            *arguments, dask_key_name=name
+        )
+        return da.map_blocks(
+            evaluate_block,
+            X,
+            evaluator,
+            dtype=dtype,
+            chunks=(X.chunks[0], (self._n_features_out,)),
+            meta=np.empty((0, 0), dtype),
+            name=f"features-{tokenize(X.name, name)}",
+        )
+
+    def _check_input(self, X: Any, *, reset: bool) -> Matrix | DaskArray:
+        if not isinstance(X, da.Array):
+            X = validate_data(
+                self,
+                X,
+                reset=reset,
+                accept_sparse="csr",
+                dtype="numeric",
+                ensure_all_finite=False,
+                ensure_min_samples=1,
+            )
+            check_finite(X)
+        else:
+            X = self._check_dask_input(X, reset=reset)
+        if reset and X.shape[0] < 2:
+            raise ValueError(
+                f"X has n_samples={X.shape[0]}, but a kernel compares rows: give at least 2."
+            )
+        return X
+
+    def _check_dask_input(self, X: DaskArray, *, reset: bool) -> DaskArray:
+        if X.ndim != 2:
+            raise ValueError(
+                f"Expected 2D array, got a {X.ndim}D dask array; Reshape your data with "
+                "X[:, None] if it has one column, or X[None, :] if it is one row."
+            )
+        require_known_rows(X)
+        if not all(X.shape):
+            raise ValueError(f"X is empty: its shape is {X.shape}; give rows and columns.")
+        if X.dtype.kind not in "biuf":
+            raise ValueError(f"X has dtype {X.dtype}, but numbers are needed; use X.astype(float).")
+        if reset:
+            self.n_features_in_ = X.shape[1]
+        elif X.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input."
+            )
+        return one_column_block(X)
+
+    def _stream(self, purpose: str) -> np.random.Generator:
+        return stream(self.seed_, purpose)
+
+    def _sample(self, X: Any, size: int, client: Any) -> tuple[Matrix, IntArray]:
+        """Return up to `size` distinct rows, in random order, and their numbers."""
+        rows = draw_rows(X.shape[0], min(size, X.shape[0]), self._stream("rows"))
+        return gather_finite(X, rows, client), rows
+
+    def _resolve_kernel(self, rows: Matrix) -> Kernel:
+        kernel = get_kernel(self.kernel)
+        self.gamma_ = resolve_gamma(self.gamma, kernel, rows)
+        return kernel
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _given(evaluator: Evaluator) -> Evaluator:
+    return evaluator
+
+
+def evaluate_block(
+    block: Matrix, evaluator: Evaluator, block_id: tuple[int, ...] | None = None
+) -> Array:
+    """Evaluate the features on one block of a dask array; errors name the block."""
+    where = "" if block_id is None else f" of block {block_id[0]}"
+    return evaluator(block, where=where)
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """Raise unless a parameter is a whole number of at least `least`."""
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < least:
+        raise ValueError(f"{name}={value!r} must be a whole number of at least {least}.")
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Raise unless a parameter is one of the given words."""
+    if value not in choices:
+        raise ValueError(f"Unknown {name} {value!r}: choose one of {', '.join(choices)}.")
+
+
+def check_kernel_parameters(kernel: Any, gamma: Any) -> None:
+    """Raise on an unknown kernel or an impossible gamma, before any data are read."""
+    known = get_kernel(kernel)
+    if not (isinstance(gamma, str) and gamma in ("scale", "median")):
+        resolve_gamma(gamma, known, np.empty((0, 0)))
+
+
+def atoms_of(name: str, n_features: int, paired: bool) -> int:
+    """Return how many frequencies yield that many columns."""
+    if not paired:
+        return int(n_features)
+    if n_features % 2:
+        raise ValueError(
+            f"{name}={n_features} must be even with phases='paired': each frequency yields a "
+            "cosine and a sine."
+        )
+    return int(n_features) // 2

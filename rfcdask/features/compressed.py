@@ -1,0 +1,276 @@
+"""Compressed features: a few of many random features, chosen and weighted for the data."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from rfcdask._types import Array, DaskArray, IntArray, Matrix
+from rfcdask.blocks import CosineBlock
+from rfcdask.features.base import (
+    Evaluator,
+    FeatureMap,
+    atoms_of,
+    check_choice,
+    check_count,
+    check_kernel_parameters,
+)
+from rfcdask.features.compression import Compression, ErrorPath, RefinePath
+from rfcdask.features.random import PHASES
+from rfcdask.frequencies import check_sampling
+from rfcdask.kernels import Kernel, get_kernel
+from rfcdask.sample import draw_pairs, draw_rows, gather, gather_finite
+from rfcdask.selection.path import check_solver
+from rfcdask.selection.target import label_columns
+
+TARGETS = ("kernel", "candidates")
+HELDOUT_ROWS = 1000
+"""Rows all pairs of which are kept away from selection to judge it."""
+
+
+class _Gathered(NamedTuple):
+    """The rows in memory: the sampled ones, the pairs among them or None for all, the held out."""
+
+    rows: Matrix
+    pairs: tuple[IntArray, IntArray] | None
+    heldout: Matrix
+    labels: Array | None
+    heldout_labels: Array | None
+
+
+class CompressedFeatures(FeatureMap):
+    """Random features compressed for the data [1]_.
+
+    Many candidate features are drawn and evaluated on a small sample of the rows only. A greedy
+    solver keeps few of them with weights, such that their inner products are close to the kernel
+    on pairs of sampled rows; the kept ones are then refined by gradient steps. All other rows are
+    only ever touched by the kept features.
+
+    Parameters
+    ----------
+    n_components : int, default=500
+        The number of features J that are kept, which is the number of output columns.
+    kernel : {"rbf", "laplacian", "cauchy", "matern12", "matern32", "matern52"} or Kernel
+    gamma : float, "scale" or "median", default="scale"
+        The kernel's width; as a rule, computed from the sampled rows.
+    n_candidates : int, default=5000
+        The number of candidate features J+.
+    solver : {"giga", "frank-wolfe", "pursuit"}, default="giga"
+    n_rows : int, default=5000
+        Rows whose pairs are all looked at; 1,000 more are held out to judge the result.
+    n_pairs : int, optional
+        Look at this many independent pairs instead of all pairs of `n_rows` rows.
+    target : {"kernel", "candidates"}, default="kernel"
+        What to come close to: the exact kernel, or the sum over all candidates (as in [1]_).
+    refit : bool, default=True
+        Whether the weights of the kept features are the best non-negative ones.
+    refine : int, default=300
+        Gradient steps on frequencies, phases and scales of the kept features; 0 for none.
+    tol : float, optional
+        Keep only as many features as are needed for this relative error on held-out pairs.
+    label_weight : float, default=0.0
+        How much the features shall also separate the labels. Above 0 the map no longer
+        approximates the kernel alone.
+    sampling : {"iid", "orthogonal", "halton", "sobol", "fastfood"}, default="iid"
+        How the candidates' frequencies depend on each other.
+    phases : {"random", "paired"}, default="random"
+        ``"paired"`` keeps the cosine and the sine of J / 2 frequencies.
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    frequencies_ : array of shape (n_features_in_, J)
+        In the order in which they were picked.
+    phases_ : array of shape (J,)
+    weights_ : array of shape (J,)
+        Feature j is ``sqrt(2 w_j / n_candidates) cos(frequencies_[:, j] . x + phases_[j])``.
+    selected_ : array of int of shape (J,)
+        Which candidates were picked.
+    error_path_ : ErrorPath
+        ``sizes``, and the relative error at each on the ``sampled`` and on the ``heldout`` pairs,
+        before refinement.
+    refine_path_ : RefinePath or None
+        ``steps``, and the relative error on the held-out pairs after each.
+    heldout_error_ : float
+        The relative error on held-out pairs of the features as they are returned.
+    gamma_ : float
+
+    References
+    ----------
+    .. [1] Agrawal, R., Campbell, T., Huggins, J. and Broderick, T. (2019). Data-dependent
+       compression of random features for large-scale kernel approximation. AISTATS.
+
+    Examples
+    --------
+    >>> import numpy as np, rfcdask as rf
+    >>> X = np.random.default_rng(0).normal(size=(500, 4))
+    >>> features = rf.CompressedFeatures(20, n_candidates=200, random_state=0).fit(X)
+    >>> features.transform(X).shape
+    (500, 20)
+    """
+
+    def __init__(
+        self,
+        n_components: int = 500,
+        *,
+        kernel: str | Kernel = "rbf",
+        gamma: float | str = "scale",
+        n_candidates: int = 5000,
+        solver: str = "giga",
+        n_rows: int = 5000,
+        n_pairs: int | None = None,
+        target: str = "kernel",
+        refit: bool = True,
+        refine: int = 300,
+        tol: float | None = None,
+        label_weight: float = 0.0,
+        sampling: str = "iid",
+        phases: str = "random",
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.n_candidates = n_candidates
+        self.solver = solver
+        self.n_rows = n_rows
+        self.n_pairs = n_pairs
+        self.target = target
+        self.refit = refit
+        self.refine = refine
+        self.tol = tol
+        self.label_weight = label_weight
+        self.sampling = sampling
+        self.phases = phases
+        self.random_state = random_state
+
+    @classmethod
+    def paper(
+        cls, n_components: int = 500, *, solver: str = "giga", n_pairs: int = 20_000, **others: Any
+    ) -> Self:
+        """Return the map as the paper has it: RFM-GIGA, or RFM-FW with ``solver="frank-wolfe"``."""
+        settings: dict[str, Any] = {"target": "candidates", "refit": False, "refine": 0} | others
+        return cls(n_components, solver=solver, n_pairs=n_pairs, **settings)
+
+    def _check_parameters(self) -> None:
+        check_count("n_components", self.n_components)
+        check_count("n_candidates", self.n_candidates)
+        check_count("n_rows", self.n_rows, least=2)
+        check_count("refine", self.refine, least=0)
+        if self.n_pairs is not None:
+            check_count("n_pairs", self.n_pairs)
+        check_kernel_parameters(self.kernel, self.gamma)
+        check_sampling(self.sampling)
+        check_solver(self.solver)
+        check_choice("target", self.target, TARGETS)
+        check_choice("phases", self.phases, PHASES)
+        for name in ("n_components", "n_candidates"):
+            atoms_of(name, getattr(self, name), self.phases == "paired")
+        self._check_combinations()
+
+    def _check_combinations(self) -> None:
+        if self.n_components > self.n_candidates:
+            raise ValueError(
+                f"n_components={self.n_components} features cannot be chosen from "
+                f"n_candidates={self.n_candidates}; raise n_candidates."
+            )
+        if self.target == "kernel" and not get_kernel(self.kernel).has_closed_form:
+            raise ValueError(
+                f"target='kernel' needs exact values, but kernel {get_kernel(self.kernel).name!r} "
+                "has no closed form; use target='candidates'."
+            )
+        if self.tol is not None and not self.tol > 0:
+            raise ValueError(f"tol={self.tol!r} must be above 0, or None.")
+        if not (np.isfinite(self.label_weight) and self.label_weight >= 0):
+            raise ValueError(f"label_weight={self.label_weight!r} must be a number of at least 0.")
+
+    def _fit(self, X: Matrix | DaskArray, y: Any, client: Any) -> None:
+        gathered = self._gather(X, self._check_labels(X, y), client)
+        kernel = self._resolve_kernel(gathered.rows)
+        compression = Compression(
+            kernel=kernel,
+            gamma=self.gamma_,
+            n_atoms=atoms_of("n_components", self.n_components, self.phases == "paired"),
+            n_candidates=atoms_of("n_candidates", self.n_candidates, self.phases == "paired"),
+            sampling=self.sampling,
+            phases=self.phases,
+            exact_target=self.target == "kernel",
+            seed=self.seed_,
+        )
+        compression.select(*gathered, solver=self.solver, refit=self.refit, tol=self.tol)
+        if self.refine:
+            compression.refine(self.refine)
+        self._keep(compression)
+
+    def _keep(self, found: Compression) -> None:
+        self.frequencies_, self.phases_ = found.frequencies, found.phases_of_atoms
+        self.weights_, self.selected_ = found.weights, found.selected
+        self.error_path_: ErrorPath = found.error_path
+        self.refine_path_: RefinePath | None = found.refine_path
+        self.heldout_error_ = found.heldout_error
+        wanted = atoms_of("n_components", self.n_components, self.phases == "paired")
+        if len(self.weights_) < wanted and self.tol is None:
+            warnings.warn(
+                f"Only {self._n_features_out} of n_components={self.n_components} features are "
+                "kept: the error on the sampled pairs has reached its numeric floor, and more "
+                "features would not lower it. Give more rows or a smaller n_components.",
+                UserWarning,
+                stacklevel=4,
+            )
+
+    def _check_labels(self, X: Any, y: Any) -> Any:
+        if not self.label_weight:
+            return None
+        if y is None:
+            raise ValueError(
+                f"label_weight={self.label_weight} needs labels: call fit(X, y), or set "
+                "label_weight=0."
+            )
+        y = y if hasattr(y, "shape") else np.asarray(y)
+        if y.shape[0] != X.shape[0]:
+            raise ValueError(
+                f"X has {X.shape[0]} rows and y has {y.shape[0]}; they must be the same rows."
+            )
+        return y
+
+    def _gather(self, X: Any, y: Any, client: Any) -> _Gathered:
+        """Fetch the sampled and the held-out rows, and their labels, in one go each."""
+        n = X.shape[0]
+        if self.n_pairs is None:
+            sampled, heldout = _split(n, self.n_rows, self._stream("rows"))
+            pairs = None
+        else:
+            i, j = draw_pairs(n, self.n_pairs, self._stream("pairs"))
+            sampled, inverse = np.unique(np.concatenate([i, j]), return_inverse=True)
+            pairs = (inverse[: len(i)], inverse[len(i) :])
+            heldout = draw_rows(n, min(n, HELDOUT_ROWS), self._stream("rows"))
+        found = gather_finite(X, np.concatenate([sampled, heldout]), client)
+        rows, rest = found[: len(sampled)], found[len(sampled) :]
+        if y is None:
+            return _Gathered(rows, pairs, rest, None, None)
+        y = y.to_numpy() if hasattr(y, "to_numpy") else y
+        labels = label_columns(gather(y, np.concatenate([sampled, heldout]), client))
+        labels *= np.sqrt(self.label_weight)
+        return _Gathered(rows, pairs, rest, labels[: len(sampled)], labels[len(sampled) :])
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.weights_) * (2 if self.phases == "paired" else 1)
+
+    def _evaluator(self, dtype: np.dtype) -> Evaluator:
+        paired = self.phases == "paired"
+        n = atoms_of("n_candidates", self.n_candidates, paired)
+        scales = np.sqrt((1 if paired else 2) * self.weights_ / n)
+        return CosineBlock.make(self.frequencies_, self.phases_, scales, dtype, paired=paired)
+
+
+def _split(n: int, size: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+    """Draw rows to learn from and rows to judge by; tiny data must serve as both."""
+    if n < 10:
+        rows = draw_rows(n, n, rng)
+        return rows, rows
+    heldout = min(HELDOUT_ROWS, max(2, n // 5))
+    rows = draw_rows(n, min(n, size + heldout), rng)
+    return rows[: len(rows) - heldout], rows[len(rows) - heldout :]

@@ -1,0 +1,160 @@
+"""Plain random features: the baseline, and the candidates that compression chooses from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rfcdask._types import DaskArray, Matrix
+from rfcdask.blocks import CosineBlock
+from rfcdask.features.base import (
+    GAMMA_ROWS,
+    Evaluator,
+    FeatureMap,
+    atoms_of,
+    check_choice,
+    check_count,
+    check_kernel_parameters,
+)
+from rfcdask.frequencies import Frequencies, check_sampling, draw_frequencies
+from rfcdask.kernels import Kernel, get_kernel
+from rfcdask.seeds import stream
+
+PHASES = ("random", "paired")
+_SHIP_BYTES = 1 << 20
+"""Larger maps travel as their seed and are drawn again in one task."""
+
+
+def draw_candidates(
+    kernel: Kernel, gamma: float, p: int, n: int, sampling: str, phases: str, seed: int
+) -> Frequencies:
+    """Draw `n` frequencies from a seed; paired phases start at zero."""
+    drawn = draw_frequencies(kernel, gamma, p, n, sampling, stream(seed, "frequencies"))
+    return replace(drawn, phases=np.zeros(n)) if phases == "paired" else drawn
+
+
+def draw_block(
+    kernel: str | Kernel,
+    gamma: float,
+    p: int,
+    n: int,
+    sampling: str,
+    phases: str,
+    seed: int,
+    dtype: np.dtype,
+) -> CosineBlock:
+    """Draw the evaluator of `n` unweighted frequencies from a seed."""
+    drawn = draw_candidates(get_kernel(kernel), gamma, p, n, sampling, phases, seed)
+    return _without_matrix(unweighted_block(drawn, phases, dtype))
+
+
+def _without_matrix(block: CosineBlock) -> CosineBlock:
+    """Drop the matrix where its product form stands in its stead."""
+    return replace(block, turns=None) if block.structure is not None else block
+
+
+def unweighted_block(drawn: Frequencies, phases: str, dtype: np.dtype) -> CosineBlock:
+    """Return the evaluator of drawn frequencies, each with the same scale."""
+    n = len(drawn.phases)
+    paired = phases == "paired"
+    scales = np.full(n, np.sqrt((1 if paired else 2) / n))
+    return CosineBlock.make(
+        drawn.vectors,
+        drawn.phases,
+        scales,
+        dtype,
+        paired=paired,
+        structure=drawn.structure,
+    )
+
+
+class RandomFeatures(FeatureMap):
+    """Random Fourier features [1]_ of a shift-invariant kernel.
+
+    ``z_j(x) = sqrt(2 / J) cos(w_j . x + b_j)``, so that ``z(x) . z(y)`` has the kernel as its
+    expectation. The draw does not look at the data, except for gamma.
+
+    Parameters
+    ----------
+    n_components : int, default=500
+        The number of features J.
+    kernel : {"rbf", "laplacian", "cauchy", "matern12", "matern32", "matern52"} or Kernel
+    gamma : float, "scale" or "median", default="scale"
+        The kernel's width; as a rule, computed from a sample of the rows.
+    sampling : {"iid", "orthogonal", "halton", "sobol", "fastfood"}, default="iid"
+        How the frequencies depend on each other.
+    phases : {"random", "paired"}, default="random"
+        ``"paired"`` gives the cosine and the sine of each of J / 2 frequencies.
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    frequencies_ : array of shape (n_features_in_, J)
+    phases_ : array of shape (J,)
+    weights_ : array of shape (J,)
+        All ones.
+    gamma_ : float
+
+    References
+    ----------
+    .. [1] Rahimi, A. and Recht, B. (2007). Random features for large-scale kernel machines. NIPS.
+
+    Examples
+    --------
+    >>> import numpy as np, rfcdask as rf
+    >>> X = np.random.default_rng(0).normal(size=(100, 4))
+    >>> rf.RandomFeatures(20, random_state=0).fit_transform(X).shape
+    (100, 20)
+    """
+
+    def __init__(
+        self,
+        n_components: int = 500,
+        *,
+        kernel: str | Kernel = "rbf",
+        gamma: float | str = "scale",
+        sampling: str = "iid",
+        phases: str = "random",
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.sampling = sampling
+        self.phases = phases
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        check_count("n_components", self.n_components)
+        check_kernel_parameters(self.kernel, self.gamma)
+        check_sampling(self.sampling)
+        check_choice("phases", self.phases, PHASES)
+        atoms_of("n_components", self.n_components, self.phases == "paired")
+
+    def _fit(self, X: Matrix | DaskArray, y: Any, client: Any) -> None:
+        rows, _ = self._sample(X, GAMMA_ROWS, client)
+        kernel = self._resolve_kernel(rows)
+        drawn = draw_candidates(kernel, *self._draw_arguments())
+        self.frequencies_, self.phases_ = drawn.vectors, drawn.phases
+        self.weights_ = np.ones(len(drawn.phases))
+        self._structure = drawn.structure
+
+    def _draw_arguments(self) -> tuple[float, int, int, str, str, int]:
+        n = atoms_of("n_components", self.n_components, self.phases == "paired")
+        return self.gamma_, self.n_features_in_, n, self.sampling, self.phases, self.seed_
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.weights_) * (2 if self.phases == "paired" else 1)
+
+    def _evaluator(self, dtype: np.dtype) -> Evaluator:
+        structure = getattr(self, "_structure", None)
+        drawn = Frequencies(self.frequencies_, self.phases_, structure)
+        return _without_matrix(unweighted_block(drawn, self.phases, dtype))
+
+    def _build(self, dtype: np.dtype) -> Any:
+        if self.frequencies_.nbytes <= _SHIP_BYTES:
+            return super()._build(dtype)
+        return draw_block, (self.kernel, *self._draw_arguments(), dtype)

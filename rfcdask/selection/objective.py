@@ -1,0 +1,240 @@
+"""The greedy step's objective in Gram form: G = R R^T, c = R t and ||t||^2, never R itself.
+
+R holds, for each candidate feature (or cosine-sine pair, an *atom*), its products over pairs of
+rows. Solvers need single columns of G, the diagonal and c; they are computed here from the
+candidates' values on the gathered rows, tile by tile, in float32 products with float64 sums.
+The tiles are fixed, so the numbers do not depend on how many threads share the work.
+
+Every quantity counts each unordered pair i < j once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+
+from rfcdask._types import Array, IntArray, Matrix
+from rfcdask.blocks import CosineBlock
+from rfcdask.selection.target import PairTarget, RowTarget
+from rfcdask.threads import available_cpus, map_tiles
+
+TILE = 512
+"""Candidates a tile; columns of G come from products (TILE x rows) (rows x batch)."""
+ROW_BLOCK = 2048
+"""Rows whose products are summed in float32 before they are added up in float64."""
+
+
+class Objective(Protocol):
+    """What solvers may ask."""
+
+    n_atoms: int
+
+    def squared_norms(self) -> Array:
+        """Return the diagonal of G, ``(n_atoms,)``, in float64."""
+
+    def columns(self, atoms: IntArray) -> Array:
+        """Return some columns of G, ``(n_atoms, len(atoms))``."""
+
+
+class Candidates:
+    """Values of all candidate atoms on some rows, kept when they fit, else computed again.
+
+    Parameters
+    ----------
+    block : CosineBlock
+        The candidates, unweighted.
+    rows : array or CSR of shape (m, p)
+    dtype : dtype
+        In what precision the values are kept and multiplied.
+    budget : int
+        Bytes the values may take; above that each tile is evaluated whenever it is needed.
+    """
+
+    def __init__(self, block: CosineBlock, rows: Matrix, dtype: np.dtype, budget: int) -> None:
+        self.block, self.rows, self.dtype = block, rows, dtype
+        self.n_atoms = len(block.phases)
+        self.n_parts = 2 if block.paired else 1
+        size = rows.shape[0] * block.n_outputs * np.dtype(dtype).itemsize
+        self._values = self._evaluate(block, available_cpus()) if size <= budget else None
+
+    def _evaluate(self, block: CosineBlock, n_threads: int) -> Array:
+        if block.phases.dtype == self.dtype:
+            return block(self.rows, n_threads)
+        # Angles in the precision of the data, values in that of the products.
+        out = np.empty((self.rows.shape[0], block.n_outputs), self.dtype)
+
+        def fill(rows: slice) -> None:
+            out[rows] = block(self.rows[rows])
+
+        map_tiles(fill, _slices(len(out), TILE), n_threads)
+        return out
+
+    def parts(self, tile: slice) -> list[Array]:
+        """Return the cosines, and with paired phases the sines, of a tile of atoms, ``(m, t)``."""
+        if self._values is not None:
+            starts = range(0, self.n_parts * self.n_atoms, self.n_atoms)
+            return [self._values[:, start + tile.start : start + tile.stop] for start in starts]
+        values = self._evaluate(self.block.take(tile), 1)
+        return np.split(values, self.n_parts, axis=1)
+
+    def some(self, atoms: IntArray) -> list[Array]:
+        """Return the parts of chosen atoms, ``(m, len(atoms))`` each."""
+        if self._values is not None:
+            starts = range(0, self.n_parts * self.n_atoms, self.n_atoms)
+            return [np.ascontiguousarray(self._values[:, start + atoms]) for start in starts]
+        values = self._evaluate(self.block.take(atoms), available_cpus())
+        return [np.ascontiguousarray(part) for part in np.split(values, self.n_parts, axis=1)]
+
+    def tiles(self) -> Iterator[slice]:
+        """Cut the atoms into tiles."""
+        return _slices(self.n_atoms, TILE)
+
+
+class AllPairs:
+    """All pairs of m rows: ``2 G = sum_AB (A^T B)^2 - D^T D`` with D the sum of squared parts."""
+
+    def __init__(self, candidates: Candidates) -> None:
+        self.candidates = candidates
+        self.n_atoms = candidates.n_atoms
+
+    def squared_norms(self) -> Array:
+        """Return the diagonal of G."""
+        return np.concatenate(map_tiles(self._tile_norms, self.candidates.tiles()))
+
+    def _tile_norms(self, tile: slice) -> Array:
+        parts = [part.astype(np.float64) for part in self.candidates.parts(tile)]
+        total = sum(np.einsum("ij,ij->j", a, b) ** 2 for a in parts for b in parts)
+        D = sum(part**2 for part in parts)
+        return np.asarray(0.5 * (total - np.einsum("ij,ij->j", D, D)))
+
+    def columns(self, atoms: IntArray) -> Array:
+        """Return some columns of G."""
+        chosen = self.candidates.some(atoms)
+        chosen_squares = _sum_of_squares(chosen)
+        out = np.empty((self.n_atoms, len(atoms)), self.candidates.dtype)
+
+        def fill(tile: slice) -> None:
+            parts = self.candidates.parts(tile)
+            total = -_product(_sum_of_squares(parts), chosen_squares)
+            for a in parts:
+                for b in chosen:
+                    total += _product(a, b) ** 2
+            out[tile] = 0.5 * total
+
+        map_tiles(fill, self.candidates.tiles())
+        return out
+
+    def correlations(self, target: RowTarget) -> tuple[Array, float]:
+        """Return c and ||t||^2 for a target given as a matrix over the rows."""
+        c = np.zeros(self.n_atoms)
+        norm2 = 0.0
+        m = self.candidates.rows.shape[0]
+        for rows in _slices(m, ROW_BLOCK // 2):
+            # Half the diagonal block and all that lies right of it: each pair once.
+            block = target.block(rows, slice(rows.start, m))
+            own = block[:, : rows.stop - rows.start]
+            np.fill_diagonal(own, 0)
+            own *= 0.5
+            norm2 += 2 * _sum_squares(own) + _sum_squares(block[:, rows.stop - rows.start :])
+
+            def add(tile: slice, rows: slice = rows, block: Array = block) -> None:
+                for part in self.candidates.parts(tile):
+                    c[tile] += np.einsum(
+                        "ij,ij->j", part[rows], block @ part[rows.start :], dtype=np.float64
+                    )
+
+            map_tiles(add, self.candidates.tiles())
+        return c, norm2
+
+
+class SampledPairs:
+    """S pairs of rows: R is the product of the candidates' values on both sides."""
+
+    def __init__(self, first: Candidates, second: Candidates, budget: int) -> None:
+        self.first, self.second = first, second
+        self.n_atoms = first.n_atoms
+        self.n_pairs = first.rows.shape[0]
+        size = self.n_pairs * self.n_atoms * np.dtype(first.dtype).itemsize
+        self._R = None
+        if size <= budget:
+            self._R = np.empty((self.n_pairs, self.n_atoms), first.dtype)
+            map_tiles(self._keep, first.tiles())
+
+    def _keep(self, tile: slice) -> None:
+        assert self._R is not None
+        self._R[:, tile] = self._multiply(tile)
+
+    def _multiply(self, tile: slice) -> Array:
+        sides = zip(self.first.parts(tile), self.second.parts(tile), strict=True)
+        return np.asarray(sum(a * b for a, b in sides))
+
+    def tile(self, tile: slice) -> Array:
+        """Return the columns of R^T of a tile, ``(S, t)``."""
+        return self._R[:, tile] if self._R is not None else self._multiply(tile)
+
+    def squared_norms(self) -> Array:
+        """Return the diagonal of G."""
+
+        def norms(tile: slice) -> Array:
+            R = self.tile(tile)
+            return np.asarray(np.einsum("ij,ij->j", R, R, dtype=np.float64))
+
+        return np.concatenate(map_tiles(norms, self.first.tiles()))
+
+    def columns(self, atoms: IntArray) -> Array:
+        """Return some columns of G."""
+        if self._R is not None:
+            chosen = np.ascontiguousarray(self._R[:, atoms])
+        else:
+            sides = zip(self.first.some(atoms), self.second.some(atoms), strict=True)
+            chosen = np.asarray(sum(a * b for a, b in sides))
+        out = np.empty((self.n_atoms, len(atoms)), self.first.dtype)
+
+        def fill(tile: slice) -> None:
+            out[tile] = _product(self.tile(tile), chosen)
+
+        map_tiles(fill, self.first.tiles())
+        return out
+
+    def correlations(self, target: PairTarget) -> tuple[Array, float]:
+        """Return c and ||t||^2 for a target given pair by pair; None stands for the row sums r."""
+        t = self._row_sums() if target.values is None else target.values.astype(np.float64)
+        t = t + target.extra
+
+        def correlate(tile: slice) -> Array:
+            return np.asarray(np.einsum("ij,i->j", self.tile(tile), t, dtype=np.float64))
+
+        return np.concatenate(map_tiles(correlate, self.first.tiles())), float(t @ t)
+
+    def _row_sums(self) -> Array:
+        sums = map_tiles(lambda s: self.tile(s).sum(axis=1, dtype=np.float64), self.first.tiles())
+        return np.asarray(np.sum(sums, axis=0))
+
+
+def gram(objective: Objective) -> Array:
+    """Return the whole of G, for tests and for small problems."""
+    atoms = np.arange(objective.n_atoms)
+    return np.hstack([objective.columns(atoms[part]) for part in _slices(len(atoms), TILE)])
+
+
+def _slices(n: int, step: int) -> Iterator[slice]:
+    for start in range(0, n, step):
+        yield slice(start, min(start + step, n))
+
+
+def _sum_of_squares(parts: list[Array]) -> Array:
+    return np.asarray(sum(part * part for part in parts))
+
+
+def _sum_squares(block: Array) -> float:
+    return float(np.einsum("ij,ij->", block, block, dtype=np.float64))
+
+
+def _product(A: Array, B: Array) -> Array:
+    """Return A^T B: products in the arrays' dtype, blocks of rows added up in float64."""
+    total = np.zeros((A.shape[1], B.shape[1]))
+    for rows in _slices(A.shape[0], ROW_BLOCK):
+        total += A[rows].T @ B[rows]
+    return total

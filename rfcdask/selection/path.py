@@ -1,0 +1,237 @@
+"""Following a greedy solver to J distinct features, and what it saw at every size on the way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rfcdask._types import Array, IntArray
+from rfcdask.progress import track
+from rfcdask.selection.columns import ColumnCache, DenseGram
+from rfcdask.selection.frank_wolfe import FrankWolfe
+from rfcdask.selection.giga import Giga
+from rfcdask.selection.greedy import Greedy
+from rfcdask.selection.objective import Objective
+from rfcdask.selection.pursuit import Pursuit
+from rfcdask.selection.refit import GrowingNNLS
+
+SOLVERS: dict[str, type[Greedy]] = {"giga": Giga, "frank-wolfe": FrankWolfe, "pursuit": Pursuit}
+MAX_STATES = 2000
+"""For how many sizes the weights are remembered; a longer path remembers evenly spaced ones."""
+
+
+def check_solver(solver: str) -> None:
+    """Raise a ValueError that lists the solvers when `solver` is none of them."""
+    if str(solver) not in SOLVERS:
+        raise ValueError(f"Unknown solver {solver!r}: choose one of {', '.join(SOLVERS)}.")
+
+
+@dataclass(frozen=True)
+class State:
+    """The weights at one size.
+
+    Attributes
+    ----------
+    atoms : array of int
+        The chosen candidates, in the order they were picked.
+    weights : array
+        Their weights, all positive.
+    error : float
+        Relative error on the sampled pairs.
+    """
+
+    atoms: IntArray
+    weights: Array
+    error: float
+
+
+@dataclass(frozen=True)
+class Path:
+    """What a solver returns: the weights of the largest size, and all sizes before.
+
+    Attributes
+    ----------
+    n_atoms : int
+        The number of candidates J+.
+    states : list of State
+        One for each remembered size, increasing.
+    iterations : int
+        Steps taken; some pick a feature again.
+    complete : bool
+        False when the error reached its numeric floor before the size asked for.
+    """
+
+    n_atoms: int
+    states: list[State]
+    iterations: int
+    complete: bool
+
+    @property
+    def weights(self) -> Array:
+        """Weights of all candidates at the largest size, ``(n_atoms,)``, mostly zero."""
+        out = np.zeros(self.n_atoms)
+        if self.states:
+            out[self.states[-1].atoms] = self.states[-1].weights
+        return out
+
+    @property
+    def sizes(self) -> IntArray:
+        """The remembered sizes."""
+        return np.array([len(state.atoms) for state in self.states], np.int64)
+
+    @property
+    def errors(self) -> Array:
+        """Relative error ||t - x|| / ||t|| on the sampled pairs at each of `sizes`."""
+        return np.array([state.error for state in self.states])
+
+    def __repr__(self) -> str:
+        if not self.states:
+            return f"Path(0 of {self.n_atoms} candidates)"
+        last = self.states[-1]
+        return f"Path({len(last.atoms)} of {self.n_atoms} candidates, error {last.error:.4g})"
+
+
+def follow(
+    solver: Greedy, n_components: int, *, refit: bool, max_iterations: int | None = None
+) -> Path:
+    """Step a solver until it holds `n_components` distinct atoms.
+
+    With `refit`, the weights at each size are the best non-negative ones for the atoms picked so
+    far, and an atom whose weight becomes zero gives its place to the next pick.
+    """
+    limit = 100 * n_components + 1000 if max_iterations is None else max_iterations
+    states: dict[int, State] = {}
+    complete, iterations = True, 0
+    with track("selecting features", n_components, "features") as bar:
+        for state in _states(solver, limit, refit):
+            iterations += 1
+            if state is None:
+                complete = False
+                break
+            size = len(state.atoms)
+            bar.advance(size - len(states) if size > len(states) else 0)
+            states[size] = state
+            if size >= n_components:
+                break
+        else:
+            complete = max_iterations is not None
+    return Path(solver.gram.n_atoms, _thinned(states, n_components), iterations, complete)
+
+
+def _states(solver: Greedy, limit: int, refit: bool) -> Iterator[State | None]:
+    """Yield the state after each step, and None when the solver finds nothing more to gain."""
+    fitted = GrowingNNLS() if refit and not isinstance(solver, Pursuit) else None
+    order: dict[int, None] = {}
+    for _ in range(limit):
+        atom = solver.step()
+        if atom is None:
+            yield None
+            return
+        order[atom] = None
+        yield _plain_state(solver, order) if fitted is None else _refitted(solver, fitted, atom)
+
+
+def _plain_state(solver: Greedy, order: dict[int, None]) -> State:
+    atoms = np.array([atom for atom in order if solver.w[atom] > 0], np.int64)
+    return State(atoms, solver.w[atoms], float(np.sqrt(solver.error2)))
+
+
+def _refitted(solver: Greedy, fitted: GrowingNNLS, atom: int) -> State:
+    if atom not in fitted.atoms:
+        products = solver.gram.column(atom, solver.c)[fitted.atoms]
+        fitted.enter(atom, products, solver.norms[atom] ** 2, solver.c[atom])
+    atoms, weights = np.array(fitted.atoms, np.int64), fitted.weights
+    # At the best weights x is orthogonal to t - x, so ||t - x||^2 = ||t||^2 - <x, t>.
+    error2 = 1 - weights @ solver.c[atoms] / solver.norm2
+    return State(atoms, weights, math.sqrt(max(float(error2), 0.0)))
+
+
+def _thinned(states: dict[int, State], n_components: int) -> list[State]:
+    step = -(-n_components // MAX_STATES)
+    last = max(states, default=0)
+    return [states[size] for size in sorted(states) if size % step == 0 or size == last]
+
+
+def _solve(
+    solver: type[Greedy],
+    G: Array | Objective,
+    c: Array,
+    target_norm2: float,
+    n_components: int,
+    max_iterations: int | None,
+) -> Path:
+    if n_components < 1:
+        raise ValueError(f"n_components={n_components} must be at least 1.")
+    if not target_norm2 > 0:
+        raise ValueError(f"target_norm2={target_norm2} must be above 0.")
+    objective = DenseGram(G) if isinstance(G, np.ndarray) else G
+    if n_components > objective.n_atoms:
+        raise ValueError(
+            f"n_components={n_components} is more than the {objective.n_atoms} candidates."
+        )
+    greedy = solver(ColumnCache(objective), c, float(target_norm2))
+    return follow(greedy, n_components, refit=False, max_iterations=max_iterations)
+
+
+def giga(
+    G: Array | Objective,
+    c: Array,
+    target_norm2: float,
+    n_components: int,
+    *,
+    max_iterations: int | None = None,
+) -> Path:
+    """Choose few weighted atoms whose sum is close to a target, by geodesic ascent.
+
+    Parameters
+    ----------
+    G : array of shape (n_atoms, n_atoms) or Objective
+        Inner products of the atoms, or an object that gives columns of them on demand.
+    c : array of shape (n_atoms,)
+        Inner products of the atoms with the target.
+    target_norm2 : float
+        Squared norm of the target.
+    n_components : int
+        How many distinct atoms to choose.
+    max_iterations : int, optional
+        Stop after this many steps even when fewer atoms are chosen.
+
+    Returns
+    -------
+    Path
+        With ``.weights`` of length n_atoms and ``.errors`` at each size.
+    """
+    return _solve(Giga, G, c, target_norm2, n_components, max_iterations)
+
+
+def frank_wolfe(
+    G: Array | Objective,
+    c: Array,
+    target_norm2: float,
+    n_components: int,
+    *,
+    max_iterations: int | None = None,
+) -> Path:
+    """Choose few weighted atoms whose sum is close to a target, by Frank-Wolfe.
+
+    See :func:`giga` for the parameters and what comes back.
+    """
+    return _solve(FrankWolfe, G, c, target_norm2, n_components, max_iterations)
+
+
+def pursuit(
+    G: Array | Objective,
+    c: Array,
+    target_norm2: float,
+    n_components: int,
+    *,
+    max_iterations: int | None = None,
+) -> Path:
+    """Choose few weighted atoms whose sum is close to a target, by matching pursuit.
+
+    See :func:`giga` for the parameters and what comes back.
+    """
+    return _solve(Pursuit, G, c, target_norm2, n_components, max_iterations)

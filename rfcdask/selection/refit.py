@@ -1,0 +1,161 @@
+"""Non-negative least squares over a growing set of atoms, in Gram form.
+
+An active-set method with one Cholesky factor that grows by a row when an atom enters and is
+rotated back to triangular form when one leaves: O(s^2) for a set of s atoms either way.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from rfcdask._types import Array
+
+_JITTER = 1e-6
+"""Relative addition to the diagonal: G is a product of float32 values and nearly singular sets of
+atoms would otherwise get weights made of rounding errors."""
+
+
+class GrowingNNLS:
+    """Minimise ``||t - sum_j w_j R_j||`` over w >= 0 for the atoms entered so far.
+
+    Attributes
+    ----------
+    atoms : list of int
+        The atoms with positive weight, in the order they entered.
+    """
+
+    def __init__(self, capacity: int = 64) -> None:
+        self.atoms: list[int] = []
+        self._L = np.zeros((capacity, capacity))
+        self._c = np.zeros(capacity)
+        self._w = np.zeros(capacity)
+
+    @property
+    def weights(self) -> Array:
+        """The weights of `atoms`."""
+        return self._w[: len(self.atoms)].copy()
+
+    def enter(self, atom: int, products: Array, squared_norm: float, correlation: float) -> bool:
+        """Let an atom enter and solve anew; tell whether it kept a positive weight.
+
+        Parameters
+        ----------
+        atom : int
+        products : array
+            Its products with `atoms`, in their order.
+        squared_norm, correlation : float
+            Its own diagonal entry of G, and its product with the target.
+        """
+        size = len(self.atoms)
+        if size == len(self._c):
+            self._grow()
+        self._c[size], self._w[size] = correlation, 0.0
+        products = np.asarray(products, np.float64)
+        _append(self._L, size, products, squared_norm * (1 + _JITTER))
+        self.atoms.append(atom)
+        kept = _solve(self._L, self._c, self._w, size + 1)
+        self.atoms = [name for name, keep in zip(self.atoms, kept, strict=True) if keep]
+        return bool(kept[-1])
+
+    def _grow(self) -> None:
+        old = len(self._c)
+        L = np.zeros((2 * old, 2 * old))
+        L[:old, :old] = self._L
+        self._L = L
+        self._c = np.concatenate([self._c, np.zeros(old)])
+        self._w = np.concatenate([self._w, np.zeros(old)])
+
+
+def nonnegative_weights(G: Array, c: Array) -> Array:
+    """Return the w >= 0 that minimises ``w.G w - 2 c.w``, entering atoms in the given order.
+
+    An atom that leaves and would be wanted again at the end enters again, until none does.
+    """
+    solver = GrowingNNLS(max(len(c), 1))
+    norms = np.sqrt(np.maximum(np.diag(G), 1e-300))
+    for atom in range(len(c)):
+        solver.enter(atom, G[solver.atoms, atom], G[atom, atom], c[atom])
+    for _ in range(3 * len(c)):
+        w = np.zeros(len(c))
+        w[solver.atoms] = solver.weights
+        wanted = (c - G @ w) / norms
+        wanted[solver.atoms] = 0
+        atom = int(np.argmax(wanted))
+        if wanted[atom] <= 1e-9 * float(np.max(np.abs(c) / norms)):
+            break
+        solver.enter(atom, G[solver.atoms, atom], G[atom, atom], c[atom])
+    w = np.zeros(len(c))
+    w[solver.atoms] = solver.weights
+    return w
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _append(L: Array, size: int, products: Array, squared_norm: float) -> None:
+    """Add a row to the Cholesky factor."""
+    left = squared_norm
+    for i in range(size):
+        value = products[i]
+        for k in range(i):
+            value -= L[i, k] * L[size, k]
+        L[size, i] = value / L[i, i]
+        left -= L[size, i] ** 2
+    L[size, size] = np.sqrt(max(left, 1e-7 * squared_norm))
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _unconstrained(L: Array, c: Array, size: int) -> Array:
+    """Solve L L^T z = c."""
+    z = np.empty(size)
+    for i in range(size):
+        value = c[i]
+        for k in range(i):
+            value -= L[i, k] * z[k]
+        z[i] = value / L[i, i]
+    for i in range(size - 1, -1, -1):
+        z[i] /= L[i, i]
+        value = z[i]
+        for k in range(i):
+            z[k] -= L[i, k] * value
+    return z
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _remove(L: Array, size: int, gone: int) -> None:
+    """Take a row and its column out of the Cholesky factor by Givens rotations."""
+    for i in range(gone, size - 1):
+        for k in range(i + 2):
+            L[i, k] = L[i + 1, k]
+    for i in range(gone, size - 1):
+        a, b = L[i, i], L[i, i + 1]
+        r = np.hypot(a, b)
+        cosine, sine = a / r, b / r
+        for row in range(i, size - 1):
+            x, y = L[row, i], L[row, i + 1]
+            L[row, i] = cosine * x + sine * y
+            L[row, i + 1] = cosine * y - sine * x
+
+
+@numba.njit(cache=True, nogil=True)
+def _solve(L: Array, c: Array, w: Array, size: int) -> Array:
+    """Move w to the best non-negative point, dropping what hits zero; return who stayed."""
+    order = np.arange(size)
+    kept = np.ones(size, np.bool_)
+    while size > 0:
+        z = _unconstrained(L, c, size)
+        reach, first = 1.0, -1
+        for i in range(size):
+            if z[i] <= 0:
+                share = w[i] / (w[i] - z[i]) if w[i] > 0 else 0.0
+                if share < reach or first < 0:
+                    reach, first = share, i
+        for i in range(size):
+            w[i] += reach * (z[i] - w[i])
+        if first < 0:
+            break
+        kept[order[first]] = False
+        _remove(L, size, first)
+        for i in range(first, size - 1):
+            order[i], c[i], w[i] = order[i + 1], c[i + 1], w[i + 1]
+        size -= 1
+    return kept

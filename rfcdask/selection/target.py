@@ -1,0 +1,128 @@
+"""What the kept features shall reproduce: the candidates' own sum, the kernel, or labels too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from sklearn.utils.multiclass import type_of_target
+
+from rfcdask._types import Array, IntArray, Matrix
+from rfcdask.kernels import Kernel
+from rfcdask.threads import map_tiles
+
+_TILE = 256
+
+
+class Values(Protocol):
+    """Where feature values on the gathered rows come from."""
+
+    n_parts: int
+
+    def parts(self, tile: slice) -> list[Array]:
+        """Return the values of a tile of atoms."""
+
+    def tiles(self) -> Iterator[slice]:
+        """Cut the atoms into tiles."""
+
+
+class RowTarget:
+    """A target over all pairs of the gathered rows, given as blocks of an m x m matrix.
+
+    Parameters
+    ----------
+    rows : array or CSR of shape (m, p)
+    kernel : Kernel or None
+        None takes the candidates' own sum (the paper's target) from `candidates`.
+    gamma : float
+    labels : array of shape (m, n_outputs), optional
+        Label columns already times ``sqrt(label_weight)``; their products are added.
+    candidates : Candidates, optional
+    dtype : dtype
+    budget : int
+        Bytes the whole matrix may take; above that blocks are computed each time.
+    """
+
+    def __init__(
+        self,
+        rows: Matrix,
+        kernel: Kernel | None,
+        gamma: float,
+        *,
+        labels: Array | None = None,
+        candidates: Values | None = None,
+        dtype: np.dtype,
+        budget: int,
+    ) -> None:
+        self.rows, self.kernel, self.gamma, self.labels = rows, kernel, gamma, labels
+        self.candidates, self.dtype = candidates, dtype
+        self._matrix: Array | None = None
+        size = rows.shape[0] ** 2 * np.dtype(dtype).itemsize
+        if size <= budget:
+            everything = slice(0, rows.shape[0])
+            self._matrix = self._compute(everything, everything)
+
+    def block(self, rows: slice | IntArray, columns: slice | IntArray) -> Array:
+        """Return a writable block of the target matrix."""
+        if self._matrix is None:
+            return self._compute(rows, columns)
+        if isinstance(rows, slice):
+            return np.array(self._matrix[rows, columns])
+        return np.asarray(self._matrix[np.ix_(rows, np.asarray(columns))])
+
+    def _compute(self, rows: slice | IntArray, columns: slice | IntArray) -> Array:
+        if self.kernel is not None:
+            block = self.kernel.matrix(self.rows[rows], self.rows[columns], self.gamma)
+            block = block.astype(self.dtype, copy=False)
+        else:
+            block = self._candidate_block(rows, columns)
+        if self.labels is not None:
+            block += (self.labels[rows] @ self.labels[columns].T).astype(self.dtype)
+        return block
+
+    def _candidate_block(self, rows: slice | IntArray, columns: slice | IntArray) -> Array:
+        assert self.candidates is not None
+        tiles = list(self.candidates.tiles())
+        # Row tiles run side by side; within one, candidate tiles are added in their order.
+        index = np.arange(self.rows.shape[0])[rows]
+        out = np.zeros((len(index), len(np.arange(self.rows.shape[0])[columns])), self.dtype)
+        for tile in tiles:
+            for part in self.candidates.parts(tile):
+                right = part[columns].T
+
+                def add(start: int, part: Array = part, right: Array = right) -> None:
+                    out[start : start + _TILE] += part[index[start : start + _TILE]] @ right
+
+                map_tiles(add, range(0, len(index), _TILE))
+        return out
+
+
+@dataclass(frozen=True)
+class PairTarget:
+    """A target over sampled pairs: kernel values (None: the candidates' own sum) and labels."""
+
+    values: Array | None
+    extra: Array | float = 0.0
+
+
+def label_columns(y: Array) -> Array:
+    """Return centred label columns with mean squared row norm 1.
+
+    Classes become one column each (one against the rest); numbers stay one column.
+    """
+    y = np.asarray(y)
+    if type_of_target(y, input_name="y").startswith("continuous"):
+        columns = y.reshape(len(y), -1).astype(np.float64)
+    else:
+        classes, codes = np.unique(y, return_inverse=True)
+        columns = np.eye(len(classes))[codes.reshape(-1)]
+    columns = columns - columns.mean(axis=0)
+    size = float(np.mean(np.sum(columns**2, axis=1)))
+    if size == 0:
+        raise ValueError(
+            "label_weight needs labels that differ, but all sampled rows have the same y; "
+            "set label_weight=0 or sample more rows with n_rows."
+        )
+    return np.asarray(columns / np.sqrt(size))
