@@ -8,6 +8,7 @@ from rfcdask.features import (
     NystroemFeatures,
     RandomFeatures,
 )
+from rfcdask.persist import load, save
 
 __all__ = [
     "CompressedFeatures",
@@ -16,4 +17,6 @@ __all__ = [
     "RandomFeatures",
     "__version__",
     "kernel_error",
+    "load",
+    "save",
 ]

@@ -139,7 +139,6 @@ class RandomFeatures(FeatureMap):
         drawn = draw_candidates(kernel, *self._draw_arguments())
         self.frequencies_, self.phases_ = drawn.vectors, drawn.phases
         self.weights_ = np.ones(len(drawn.phases))
-        self._structure = drawn.structure
 
     def _draw_arguments(self) -> tuple[float, int, int, str, str, int]:
         n = atoms_of("n_components", self.n_components, self.phases == "paired")
@@ -150,11 +149,11 @@ class RandomFeatures(FeatureMap):
         return len(self.weights_) * (2 if self.phases == "paired" else 1)
 
     def _evaluator(self, dtype: np.dtype) -> Evaluator:
-        structure = getattr(self, "_structure", None)
-        drawn = Frequencies(self.frequencies_, self.phases_, structure)
-        return _without_matrix(unweighted_block(drawn, self.phases, dtype))
+        if self.sampling == "fastfood":  # its product form is kept as the seed only
+            return draw_block(self.kernel, *self._draw_arguments(), dtype)
+        return unweighted_block(Frequencies(self.frequencies_, self.phases_), self.phases, dtype)
 
     def _build(self, dtype: np.dtype) -> Any:
-        if self.frequencies_.nbytes <= _SHIP_BYTES:
+        if self.frequencies_.nbytes <= _SHIP_BYTES and self.sampling != "fastfood":
             return super()._build(dtype)
         return draw_block, (self.kernel, *self._draw_arguments(), dtype)

@@ -1,0 +1,205 @@
+"""Saved models: a folder with one JSON file and one zarr group, never pickle.
+
+``model.json`` holds the class, its parameters, the numbers that were learned, the version of the
+package, the seed and a format number; ``arrays.zarr`` holds the learned arrays, each chunk with a
+checksum. A folder is written beside its final name and moved there whole, so a model that can be
+seen is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import zarr
+from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
+
+from rfcdask._types import Array
+from rfcdask._version import __version__
+from rfcdask.kernels import Kernel
+from rfcdask.persistable import PERSISTABLE, check_class
+from rfcdask.sparse import is_sparse
+
+FORMAT = 1
+"""Raised whenever older versions could not read what is written."""
+_JSON, _ARRAYS = "model.json", "arrays.zarr"
+
+
+def save(obj: Any, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write a fitted feature map or model to a folder.
+
+    Parameters
+    ----------
+    obj : estimator of this package
+    path : path
+        A folder that does not exist yet.
+    overwrite : bool, default=False
+        Whether an existing saved model there may be replaced.
+    """
+    check_class(obj)
+    target = Path(path)
+    if target.exists() and not (overwrite and _is_model(target)):
+        raise FileExistsError(
+            f"{target} exists already; choose another path"
+            + (", or pass overwrite=True." if _is_model(target) else ": it is not a saved model.")
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        _write(obj, work)
+        if target.exists():
+            shutil.rmtree(target)
+        work.replace(target)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read what :func:`save` wrote.
+
+    Raises
+    ------
+    FileNotFoundError
+        When there is no saved model at that path.
+    ValueError
+        When the model was written in a newer format, or a file of it is damaged or missing.
+    """
+    folder = Path(path)
+    if not _is_model(folder):
+        raise FileNotFoundError(f"{folder} is not a saved rfcdask model: it has no {_JSON}.")
+    record = _read_record(folder / _JSON)
+    if record["format"] > FORMAT:
+        raise ValueError(
+            f"{folder} has model format {record['format']}, written by rfcdask "
+            f"{record.get('version')}; this is rfcdask {__version__}, which reads up to format "
+            f"{FORMAT}: upgrade rfcdask."
+        )
+    try:
+        kind = PERSISTABLE[record["class"]]()
+        obj = kind(**{name: _decode(value) for name, value in record["parameters"].items()})
+        state = record["state"]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder / _JSON} is damaged: {error!r}.") from error
+    for name, value in state.items():
+        setattr(obj, name, _read_value(value, folder))
+    return obj
+
+
+def _is_model(folder: Path) -> bool:
+    return (folder / _JSON).is_file()
+
+
+def _write(obj: Any, folder: Path) -> None:
+    store = zarr.open_group(folder / _ARRAYS, mode="w")
+    state = {
+        name: _write_value(store, name, value)
+        for name, value in vars(obj).items()
+        if name.endswith("_") and not name.startswith("_")
+    }
+    record = {
+        "format": FORMAT,
+        "version": __version__,
+        "class": type(obj).__name__,
+        "seed": getattr(obj, "seed_", None),
+        "parameters": {k: _encode(k, v) for k, v in obj.get_params(deep=False).items()},
+        "state": state,
+    }
+    (folder / _JSON).write_text(json.dumps(record, indent=1, allow_nan=True) + "\n")
+
+
+def _encode(name: str, value: Any) -> Any:
+    if isinstance(value, Kernel):
+        raise ValueError(
+            f"{name}={value.name!r} is a kernel of your own, which cannot be saved without pickle; "
+            "save frequencies_, phases_ and weights_ yourself."
+        )
+    if isinstance(value, (np.random.RandomState, np.random.Generator)):
+        return None  # what it drew is in seed_
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return {"list": value.tolist(), "dtype": value.dtype.str}
+    if isinstance(value, (list, tuple)):
+        return [_encode(name, item) for item in value]
+    if value is None or isinstance(value, (bool, int, float, str, dict)):
+        return value
+    raise ValueError(f"{name}={value!r} cannot be saved without pickle; use numbers or strings.")
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, dict) and set(value) == {"list", "dtype"}:
+        return np.array(value["list"], value["dtype"])
+    return value
+
+
+def _write_value(group: zarr.Group, name: str, value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return _write_array(group, name, value)
+    if is_sparse(value):
+        value = sp.csr_array(value)
+        parts = [
+            _write_array(group, f"{name}{part}", getattr(value, part))
+            for part in ("data", "indices", "indptr")
+        ]
+        return {"csr": parts, "shape": list(value.shape)}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        fields = zip(value._fields, value, strict=True)
+        record = {field: _write_value(group, name + field, item) for field, item in fields}
+        return {"tuple": type(value).__name__, "fields": record}
+    return {"value": _encode(name, value)}
+
+
+def _write_array(group: zarr.Group, name: str, values: Array) -> Any:
+    if values.dtype.kind in "OUS":
+        if not all(isinstance(item, (str, np.str_)) for item in values.ravel()):
+            raise ValueError(f"{name} holds objects that cannot be saved without pickle.")
+        return {"strings": values.tolist()}
+    array = group.create_array(
+        name,
+        shape=values.shape,
+        dtype=values.dtype,
+        chunks=tuple(max(n, 1) for n in values.shape) if values.nbytes < 2**24 else "auto",
+        filters=None,
+        serializer=BytesCodec(),
+        compressors=[ZstdCodec(level=3), Crc32cCodec()],
+    )
+    array[...] = values
+    return {"array": name}
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    try:
+        record = json.loads(path.read_text())
+        if not isinstance(record["format"], int):
+            raise TypeError("format is not a number")
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged: {error!r}.") from error
+    return dict(record)
+
+
+def _read_value(value: dict[str, Any], folder: Path) -> Any:
+    if "array" in value:
+        return _read_array(folder, value["array"])
+    if "strings" in value:
+        return np.array(value["strings"])
+    if "csr" in value:
+        parts = [_read_value(part, folder) for part in value["csr"]]
+        return sp.csr_array(tuple(parts), shape=tuple(value["shape"]))
+    if "tuple" in value:
+        fields = {name: _read_value(item, folder) for name, item in value["fields"].items()}
+        return PERSISTABLE[value["tuple"]]()(**fields)
+    return _decode(value["value"])
+
+
+def _read_array(folder: Path, name: str) -> Array:
+    try:
+        return np.asarray(zarr.open_array(folder / _ARRAYS / name, mode="r")[...])
+    except Exception as error:  # zarr and its codecs raise many kinds for damaged bytes
+        raise ValueError(f"Array {name!r} in {folder / _ARRAYS} is damaged: {error}.") from error

@@ -1,0 +1,34 @@
+"""Which classes may be saved, by name: only these are ever made from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+
+def _lazily(module: str, name: str) -> Callable[[], Callable[..., Any]]:
+    """Import the class only when a file asks for it."""
+
+    def find() -> Callable[..., Any]:
+        found: Callable[..., Any] = getattr(import_module(module), name)
+        return found
+
+    return find
+
+
+PERSISTABLE: dict[str, Callable[[], Callable[..., Any]]] = {
+    "RandomFeatures": _lazily("rfcdask.features.random", "RandomFeatures"),
+    "CompressedFeatures": _lazily("rfcdask.features.compressed", "CompressedFeatures"),
+    "JLFeatures": _lazily("rfcdask.features.johnson_lindenstrauss", "JLFeatures"),
+    "NystroemFeatures": _lazily("rfcdask.features.nystroem", "NystroemFeatures"),
+    "ErrorPath": _lazily("rfcdask.features.compression", "ErrorPath"),
+    "RefinePath": _lazily("rfcdask.features.compression", "RefinePath"),
+}
+
+
+def check_class(obj: Any) -> None:
+    """Raise a TypeError that lists what can be saved when `obj` is none of it."""
+    name = type(obj).__name__
+    if name not in PERSISTABLE or PERSISTABLE[name]() is not type(obj):
+        raise TypeError(f"Cannot save a {name}; save one of {', '.join(PERSISTABLE)}.")
