@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -83,7 +83,28 @@ def map_tiles(
     work = list(items)
     threads = min(available_cpus() if n_threads is None else n_threads, len(work))
     with one_blas_thread():
-        if threads <= 1:
+        # A tile that is itself cut into tiles does them in turn: waiting for the own pool hangs.
+        if threads <= 1 or getattr(_inside, "a_tile", False):
             return [function(item) for item in work]
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(function, work))
+        return list(_pool(threads).map(partial(_as_tile, function), work))
+
+
+_inside = threading.local()
+
+
+def _as_tile(function: Callable[[Item], Result], item: Item) -> Result:
+    _inside.a_tile = True
+    try:
+        return function(item)
+    finally:
+        _inside.a_tile = False
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    # Kept for the life of the process: selection and refinement map thousands of small tiles.
+    return ThreadPoolExecutor(threads, thread_name_prefix="rfcdask-tiles")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork

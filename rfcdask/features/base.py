@@ -160,7 +160,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _sample(self, X: Any, size: int, client: Any) -> tuple[Matrix, IntArray]:
         """Return up to `size` distinct rows, in random order, and their numbers."""
         rows = draw_rows(X.shape[0], min(size, X.shape[0]), self._stream("rows"))
-        return gather_finite(X, rows, client), rows
+        found = gather_finite(X, rows, client)
+        return found.astype(feature_dtype(found.dtype), copy=False), rows
 
     def _resolve_kernel(self, rows: Matrix) -> Kernel:
         kernel = get_kernel(self.kernel)

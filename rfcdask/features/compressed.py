@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from rfcdask._types import Array, DaskArray, IntArray, Matrix
-from rfcdask.blocks import CosineBlock
+from rfcdask.blocks import CosineBlock, feature_dtype
 from rfcdask.features.base import (
     Evaluator,
     FeatureMap,
@@ -215,7 +215,7 @@ class CompressedFeatures(FeatureMap):
             warnings.warn(
                 f"Only {self._n_features_out} of n_components={self.n_components} features are "
                 "kept: the error on the sampled pairs has reached its numeric floor, and more "
-                "features would not lower it. Give more rows or a smaller n_components.",
+                "features would not lower it. Give more rows, or fewer n_components.",
                 UserWarning,
                 stacklevel=4,
             )
@@ -247,6 +247,7 @@ class CompressedFeatures(FeatureMap):
             pairs = (inverse[: len(i)], inverse[len(i) :])
             heldout = draw_rows(n, min(n, HELDOUT_ROWS), self._stream("rows"))
         found = gather_finite(X, np.concatenate([sampled, heldout]), client)
+        found = found.astype(feature_dtype(found.dtype), copy=False)
         rows, rest = found[: len(sampled)], found[len(sampled) :]
         if y is None:
             return _Gathered(rows, pairs, rest, None, None)

@@ -176,10 +176,7 @@ class JLFeatures(FeatureMap):
 
     def _evaluator(self, dtype: np.dtype) -> Evaluator:
         make, arguments = self._build(dtype)
-        cached = self.__dict__.get("_drawn")
-        if cached is None or cached[0] != arguments:
-            cached = self._drawn = (arguments, make(*arguments))
-        evaluator: ProjectedBlock = cached[1]
+        evaluator: ProjectedBlock = make(*arguments)
         return evaluator
 
     def _build(self, dtype: np.dtype) -> Any:
@@ -187,8 +184,3 @@ class JLFeatures(FeatureMap):
         p = self.n_features_in_
         drawn = (self.kernel, self.gamma_, p, n, self.sampling, self.phases, self.seed_)
         return build_projected, (self.projection, self.n_components, drawn, self.seed_, dtype)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()
-        state.pop("_drawn", None)  # drawn again from the seed
-        return state

@@ -15,10 +15,10 @@ class DenseGram:
     """A Gram matrix that is already there."""
 
     def __init__(self, G: Array) -> None:
-        self.G = np.asarray(G)
+        self.G = np.asarray(G, np.result_type(G, np.float32))
         if self.G.ndim != 2 or self.G.shape[0] != self.G.shape[1]:
             raise ValueError(f"G must be a square matrix, but has shape {self.G.shape}.")
-        self.n_atoms = self.G.shape[0]
+        self.n_atoms, self.dtype = self.G.shape[0], self.G.dtype
 
     def squared_norms(self) -> Array:
         """Return the diagonal."""
@@ -41,7 +41,7 @@ class ColumnCache:
 
     def __init__(self, objective: Objective, budget: int = 2**30) -> None:
         self.objective = objective
-        self.n_atoms = objective.n_atoms
+        self.n_atoms, self.dtype = objective.n_atoms, objective.dtype
         self.squared_norms = objective.squared_norms()
         self._used: dict[int, Array] = {}
         self._ahead: dict[int, Array] = {}

@@ -30,6 +30,7 @@ class Objective(Protocol):
     """What solvers may ask."""
 
     n_atoms: int
+    dtype: np.dtype
 
     def squared_norms(self) -> Array:
         """Return the diagonal of G, ``(n_atoms,)``, in float64."""
@@ -97,7 +98,7 @@ class AllPairs:
 
     def __init__(self, candidates: Candidates) -> None:
         self.candidates = candidates
-        self.n_atoms = candidates.n_atoms
+        self.n_atoms, self.dtype = candidates.n_atoms, candidates.dtype
 
     def squared_norms(self) -> Array:
         """Return the diagonal of G."""
@@ -154,7 +155,7 @@ class SampledPairs:
 
     def __init__(self, first: Candidates, second: Candidates, budget: int) -> None:
         self.first, self.second = first, second
-        self.n_atoms = first.n_atoms
+        self.n_atoms, self.dtype = first.n_atoms, first.dtype
         self.n_pairs = first.rows.shape[0]
         size = self.n_pairs * self.n_atoms * np.dtype(first.dtype).itemsize
         self._R = None

@@ -21,6 +21,10 @@ from rfcdask.selection.refit import GrowingNNLS
 SOLVERS: dict[str, type[Greedy]] = {"giga": Giga, "frank-wolfe": FrankWolfe, "pursuit": Pursuit}
 MAX_STATES = 2000
 """For how many sizes the weights are remembered; a longer path remembers evenly spaced ones."""
+FLOOR_GAIN = 0.01
+FLOOR_PATIENCE = 100
+"""The floor is reached when this many steps, and one more for each feature held, have lowered the
+error by less than that share."""
 
 
 def check_solver(solver: str) -> None:
@@ -105,10 +109,11 @@ def follow(
     limit = 100 * n_components + 1000 if max_iterations is None else max_iterations
     states: dict[int, State] = {}
     complete, iterations = True, 0
+    floor = _Floor(8 * float(np.finfo(solver.gram.dtype).eps))
     with track("selecting features", n_components, "features") as bar:
         for state in _states(solver, limit, refit):
             iterations += 1
-            if state is None:
+            if state is None or floor.reached_by(state):
                 complete = False
                 break
             size = len(state.atoms)
@@ -121,9 +126,28 @@ def follow(
     return Path(solver.gram.n_atoms, _thinned(states, n_components), iterations, complete)
 
 
+class _Floor:
+    """Notices when the error has stopped falling: rounding keeps single steps going for ever."""
+
+    def __init__(self, resolution: float) -> None:
+        self.resolution, self.error, self.waited = resolution, math.inf, 0
+
+    def reached_by(self, state: State) -> bool:
+        """Tell whether the squared error is rounding, or many steps have hardly lowered it."""
+        if state.error**2 < self.resolution:
+            return True
+        if state.error < (1 - FLOOR_GAIN) * self.error:
+            self.error, self.waited = state.error, 0
+        self.waited += 1
+        return self.waited > FLOOR_PATIENCE + len(state.atoms)
+
+
 def _states(solver: Greedy, limit: int, refit: bool) -> Iterator[State | None]:
     """Yield the state after each step, and None when the solver finds nothing more to gain."""
-    fitted = GrowingNNLS() if refit and not isinstance(solver, Pursuit) else None
+    resolution = float(np.finfo(solver.gram.dtype).eps)
+    fitted = None
+    if refit and not isinstance(solver, Pursuit):
+        fitted = GrowingNNLS(resolution=resolution)
     order: dict[int, None] = {}
     for _ in range(limit):
         atom = solver.step()

@@ -18,7 +18,7 @@ class Pursuit(Greedy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.refit = GrowingNNLS()
+        self.refit = GrowingNNLS(resolution=float(np.finfo(self.gram.dtype).eps))
 
     def _scores(self) -> Array:
         scores = np.asarray((self.c - self.q) / self.norms)

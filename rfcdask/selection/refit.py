@@ -11,13 +11,17 @@ import numpy as np
 
 from rfcdask._types import Array
 
-_JITTER = 1e-6
-"""Relative addition to the diagonal: G is a product of float32 values and nearly singular sets of
-atoms would otherwise get weights made of rounding errors."""
-
 
 class GrowingNNLS:
     """Minimise ``||t - sum_j w_j R_j||`` over w >= 0 for the atoms entered so far.
+
+    Parameters
+    ----------
+    capacity : int
+        For how many atoms there is room at first.
+    resolution : float
+        Relative precision of G. The diagonal is raised by that share, else nearly dependent atoms
+        would get weights made of rounding errors.
 
     Attributes
     ----------
@@ -25,8 +29,9 @@ class GrowingNNLS:
         The atoms with positive weight, in the order they entered.
     """
 
-    def __init__(self, capacity: int = 64) -> None:
+    def __init__(self, capacity: int = 64, resolution: float = 1e-15) -> None:
         self.atoms: list[int] = []
+        self.resolution = resolution
         self._L = np.zeros((capacity, capacity))
         self._c = np.zeros(capacity)
         self._w = np.zeros(capacity)
@@ -52,7 +57,7 @@ class GrowingNNLS:
             self._grow()
         self._c[size], self._w[size] = correlation, 0.0
         products = np.asarray(products, np.float64)
-        _append(self._L, size, products, squared_norm * (1 + _JITTER))
+        _append(self._L, size, products, squared_norm, self.resolution)
         self.atoms.append(atom)
         kept = _solve(self._L, self._c, self._w, size + 1)
         self.atoms = [name for name, keep in zip(self.atoms, kept, strict=True) if keep]
@@ -91,16 +96,16 @@ def nonnegative_weights(G: Array, c: Array) -> Array:
 
 
 @numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
-def _append(L: Array, size: int, products: Array, squared_norm: float) -> None:
+def _append(L: Array, size: int, products: Array, squared_norm: float, jitter: float) -> None:
     """Add a row to the Cholesky factor."""
-    left = squared_norm
+    left = squared_norm * (1 + jitter)
     for i in range(size):
         value = products[i]
         for k in range(i):
             value -= L[i, k] * L[size, k]
         L[size, i] = value / L[i, i]
         left -= L[size, i] ** 2
-    L[size, size] = np.sqrt(max(left, 1e-7 * squared_norm))
+    L[size, size] = np.sqrt(max(left, jitter * squared_norm))
 
 
 @numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
