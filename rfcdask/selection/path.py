@@ -22,9 +22,9 @@ SOLVERS: dict[str, type[Greedy]] = {"giga": Giga, "frank-wolfe": FrankWolfe, "pu
 MAX_STATES = 2000
 """For how many sizes the weights are remembered; a longer path remembers evenly spaced ones."""
 FLOOR_GAIN = 0.01
-FLOOR_PATIENCE = 100
-"""The floor is reached when this many steps, and one more for each feature held, have lowered the
-error by less than that share."""
+FLOOR_PATIENCE = 50
+"""The floor is reached when this many steps, and one more for every second feature held, have
+lowered the error by less than that share."""
 
 
 def check_solver(solver: str) -> None:
@@ -139,7 +139,7 @@ class _Floor:
         if state.error < (1 - FLOOR_GAIN) * self.error:
             self.error, self.waited = state.error, 0
         self.waited += 1
-        return self.waited > FLOOR_PATIENCE + len(state.atoms)
+        return self.waited > FLOOR_PATIENCE + len(state.atoms) // 2
 
 
 def _states(solver: Greedy, limit: int, refit: bool) -> Iterator[State | None]:
