@@ -115,6 +115,12 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         )
 
     def _check_input(self, X: Any, *, reset: bool) -> Matrix | DaskArray:
+        n_dimensions = getattr(X, "ndim", 2)
+        if n_dimensions != 2:
+            raise ValueError(
+                f"Expected 2D array, got {n_dimensions}D array instead. Reshape your data: "
+                "X[:, None] if it has one column, X[None, :] if it is one row."
+            )
         if not isinstance(X, da.Array):
             X = validate_data(
                 self,
@@ -135,11 +141,6 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return X
 
     def _check_dask_input(self, X: DaskArray, *, reset: bool) -> DaskArray:
-        if X.ndim != 2:
-            raise ValueError(
-                f"Expected 2D array, got a {X.ndim}D dask array; Reshape your data with "
-                "X[:, None] if it has one column, or X[None, :] if it is one row."
-            )
         require_known_rows(X)
         if not all(X.shape):
             raise ValueError(f"X is empty: its shape is {X.shape}; give rows and columns.")

@@ -1,0 +1,182 @@
+"""Bad input is refused before work begins, in one sentence that names the remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import rfcdask as rf
+from rfcdask.kernels import Kernel
+
+X = np.random.default_rng(0).normal(size=(300, 5))
+ALL = [rf.RandomFeatures, rf.CompressedFeatures, rf.JLFeatures, rf.NystroemFeatures]
+DRAWN = [rf.RandomFeatures, rf.CompressedFeatures, rf.JLFeatures]
+SOFT = Kernel("sinc", radius=lambda u, gamma: gamma * u)
+
+
+def lazy(data: np.ndarray = X, rows: int = 50) -> Any:
+    return da.from_array(data, chunks=(rows, data.shape[1]))
+
+
+def message(features: Any, data: Any = X, y: Any = None) -> str:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the caller looks at the words
+        features.fit(data, y)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("form", ["numpy", "csr", "dask", "dask-csr"])
+def test_not_finite_in_sampled_rows(kind: type, value: float, form: str) -> None:
+    data = X.copy()
+    data[217, 3] = value
+    given = {
+        "numpy": lambda: data,
+        "csr": lambda: sp.csr_array(data),
+        "dask": lambda: lazy(data),
+        "dask-csr": lambda: lazy(data).map_blocks(sp.csr_array),
+    }[form]()
+    text = message(kind(4, random_state=0), given)
+    assert "row 217, column 3" in text
+    assert ("NaN" if np.isnan(value) else "infinity") in text
+    assert "drop or fill" in text
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("form", ["numpy", "csr", "dask", "dask-csr"])
+def test_not_finite_in_transform(kind: type, form: str) -> None:
+    small = {"n_candidates": 40} if "n_candidates" in kind(4).get_params() else {}
+    features = kind(4, random_state=0, **small).fit(X)
+    data = X.copy()
+    data[217, 3] = np.nan
+    if form.startswith("dask"):
+        given = lazy(data)
+        Z = features.transform(given.map_blocks(sp.csr_array) if form.endswith("csr") else given)
+        with pytest.raises(ValueError, match="NaN at row 17, column 3 of block 4"):
+            Z.compute(scheduler="threads")
+    else:
+        with pytest.raises(ValueError, match="NaN at row 217, column 3"):
+            features.transform(data if form == "numpy" else sp.csr_array(data))
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_shape_of_x(kind: type) -> None:
+    assert "Reshape your data" in message(kind(4), X[:, 0])
+    assert "Reshape your data" in message(kind(4), da.from_array(X[:, 0], chunks=50))
+    assert "minimum of 1 is required" in message(kind(4), X[:0])
+    assert "is empty" in message(kind(4), da.zeros((0, 5)))
+    assert "is empty" in message(kind(4), da.zeros((5, 0)))
+    assert "at least 2" in message(kind(4), X[:1])
+    assert "at least 2" in message(kind(4), lazy(X[:1]))
+    assert "dtype" in message(kind(4), lazy(X.astype(str)))
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_unknown_chunk_sizes(kind: type) -> None:
+    unknown = lazy()[da.from_array(X[:, 0] > 0, chunks=50)]
+    assert "compute_chunk_sizes()" in message(kind(4), unknown)
+    small = {"n_candidates": 40} if "n_candidates" in kind(4).get_params() else {}
+    with pytest.raises(ValueError, match="unknown chunk sizes"):
+        kind(4, **small).fit(X).transform(unknown)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_column_count_at_transform(kind: type) -> None:
+    small = {"n_candidates": 40} if "n_candidates" in kind(4).get_params() else {}
+    features = kind(4, **small).fit(X)
+    for given in (X[:, :4], lazy(X[:, :4]), sp.csr_array(X[:, :4])):
+        with pytest.raises(ValueError, match=r"4 features, but .* is expecting 5 features"):
+            features.transform(given)
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("count", [0, -1, 2.5, None, True])
+def test_number_of_features(kind: type, count: Any) -> None:
+    assert "n_components" in message(kind(count))
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_unknown_kernel_and_gamma(kind: type) -> None:
+    assert "rbf, laplacian, cauchy" in message(kind(4, kernel="sigmoid"))
+    assert "'median'" in message(kind(4, gamma="auto"))
+    for gamma in (0, -1.0, np.nan, np.inf):
+        assert "gamma=" in message(kind(4, gamma=gamma))
+
+
+@pytest.mark.parametrize("kind", DRAWN)
+def test_unknown_draw_and_phases(kind: type) -> None:
+    assert "iid, orthogonal, halton, sobol, fastfood" in message(kind(4, sampling="latin"))
+    assert "random, paired" in message(kind(4, phases="none"))
+    if kind is not rf.JLFeatures:
+        assert "must be even" in message(kind(5, phases="paired"))
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("rule", ["scale", "median"])
+def test_constant_data(kind: type, rule: str) -> None:
+    for given in (np.full((50, 3), 7.0), da.full((50, 3), 7.0, chunks=(10, 3))):
+        text = message(kind(4, gamma=rule), given)
+        assert "constant" in text
+        assert "gamma as a number" in text
+
+
+def test_constant_rows_cannot_be_compressed() -> None:
+    rows = np.tile([1.0, 2.0, 3.0], (50, 1))
+    for given in (rows, sp.csr_array(rows)):
+        assert "identical" in message(rf.CompressedFeatures(4, gamma=1.0), given)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"n_components": 60, "n_candidates": 50}, "raise n_candidates"),
+        ({"n_candidates": 0}, "n_candidates=0"),
+        ({"n_pairs": 0}, "n_pairs=0"),
+        ({"n_pairs": -5}, "n_pairs=-5"),
+        ({"n_rows": 1}, "n_rows=1"),
+        ({"refine": -1}, "refine=-1"),
+        ({"solver": "lasso"}, "giga, frank-wolfe, pursuit"),
+        ({"target": "labels"}, "kernel, candidates"),
+        ({"kernel": SOFT}, "no closed form; use target='candidates'"),
+        ({"label_weight": 0.3}, "label_weight=0.3 needs labels"),
+        ({"label_weight": -1.0}, "label_weight=-1.0"),
+        ({"tol": 0.0}, "tol=0.0"),
+        ({"random_state": -3}, "random_state=-3"),
+    ],
+)
+def test_settings_of_compression(settings: dict[str, Any], words: str) -> None:
+    defaults = {"n_components": 4, "n_candidates": 50}
+    assert words in message(rf.CompressedFeatures(**(defaults | settings)))
+
+
+def test_labels_of_another_length_or_of_one_class() -> None:
+    features = rf.CompressedFeatures(4, n_candidates=50, label_weight=1.0)
+    assert "300 rows and y has 299" in message(features, X, np.arange(299) % 2)
+    assert "same y" in message(features, X, np.zeros(300))
+
+
+def test_other_maps_refuse_what_they_cannot_do() -> None:
+    assert "must shrink" in message(rf.JLFeatures(60, n_candidates=50))
+    assert "gaussian, fast" in message(rf.JLFeatures(4, projection="sparse"))
+    assert "uniform, rpcholesky" in message(rf.NystroemFeatures(4, landmarks="kmeans"))
+    assert "no closed form" in message(rf.NystroemFeatures(4, kernel=SOFT))
+
+
+def test_sobol_says_how_many_columns_it_takes() -> None:
+    wide = sp.random_array((20, 30_000), density=1e-3, format="csr", rng=np.random.default_rng(0))
+    assert "21,199" in message(rf.RandomFeatures(4, sampling="sobol"), wide)
+
+
+def test_a_kernel_without_closed_form_works_with_its_candidates() -> None:
+    features = rf.CompressedFeatures(
+        8, kernel=SOFT, gamma=1.0, target="candidates", n_candidates=50, refine=5, random_state=0
+    ).fit(X)
+    assert features.transform(X).shape == (300, 8)
+    with pytest.raises(ValueError, match="no closed form"):
+        rf.kernel_error(features, X)
