@@ -132,9 +132,7 @@ def compare(
     only: Iterable[str] | None = None,
 ) -> dict[str, Result]:
     """Measure the methods and print a line as each is done."""
-    print(
-        f"{'method':<28}{'J':>6}{'kernel error':>19}{'ridge accuracy':>19}{'fit s':>9}{'apply s':>11}"
-    )
+    print(f"{'method':<28}{'J':>6}{'kernel error':>19}{'accuracy':>19}{'fit s':>9}{'apply s':>11}")
     results = {}
     for name, make in methods(size, n_candidates, gamma, label_weight).items():
         if only is None or name in set(only):

@@ -58,35 +58,35 @@ class Candidates:
         self.n_atoms = len(block.phases)
         self.n_parts = 2 if block.paired else 1
         size = rows.shape[0] * block.n_outputs * np.dtype(dtype).itemsize
-        self._values = self._evaluate(block, available_cpus()) if size <= budget else None
+        self._kept: list[list[Array]] | None = None
+        if size <= budget:
+            self._kept = self._from_structure() if block.structure else self._tile_by_tile()
 
-    def _evaluate(self, block: CosineBlock, n_threads: int) -> Array:
-        if block.phases.dtype == self.dtype:
-            return block(self.rows, n_threads)
-        # Angles in the precision of the data, values in that of the products.
-        out = np.empty((self.rows.shape[0], block.n_outputs), self.dtype)
+    def _tile_by_tile(self) -> list[list[Array]]:
+        # A tile in one piece of memory is multiplied faster than columns of a wide matrix.
+        return map_tiles(self._evaluate, self.tiles())
 
-        def fill(rows: slice) -> None:
-            out[rows] = block(self.rows[rows])
+    def _from_structure(self) -> list[list[Array]]:
+        """Evaluate all candidates by their product form, then cut them into tiles."""
+        values = self.block(self.rows, available_cpus()).astype(self.dtype, copy=False)
+        halves = np.split(values, self.n_parts, axis=1)
+        return [[np.ascontiguousarray(half[:, tile]) for half in halves] for tile in self.tiles()]
 
-        map_tiles(fill, _slices(len(out), TILE), n_threads)
-        return out
+    def _evaluate(self, which: slice | IntArray) -> list[Array]:
+        """Evaluate some atoms: angles in the precision of the data, values in that of products."""
+        values = self.block.take(which)(self.rows).astype(self.dtype, copy=False)
+        return np.split(values, self.n_parts, axis=1)
 
     def parts(self, tile: slice) -> list[Array]:
         """Return the cosines, and with paired phases the sines, of a tile of atoms, ``(m, t)``."""
-        if self._values is not None:
-            starts = range(0, self.n_parts * self.n_atoms, self.n_atoms)
-            return [self._values[:, start + tile.start : start + tile.stop] for start in starts]
-        values = self._evaluate(self.block.take(tile), 1)
-        return np.split(values, self.n_parts, axis=1)
+        return self._evaluate(tile) if self._kept is None else self._kept[tile.start // TILE]
 
     def some(self, atoms: IntArray) -> list[Array]:
         """Return the parts of chosen atoms, ``(m, len(atoms))`` each."""
-        if self._values is not None:
-            starts = range(0, self.n_parts * self.n_atoms, self.n_atoms)
-            return [np.ascontiguousarray(self._values[:, start + atoms]) for start in starts]
-        values = self._evaluate(self.block.take(atoms), available_cpus())
-        return [np.ascontiguousarray(part) for part in np.split(values, self.n_parts, axis=1)]
+        if self._kept is None:
+            return [np.ascontiguousarray(part) for part in self._evaluate(atoms)]
+        kept = self._kept
+        return [_columns([tile[part] for tile in kept], atoms) for part in range(self.n_parts)]
 
     def tiles(self) -> Iterator[slice]:
         """Cut the atoms into tiles."""
@@ -158,14 +158,7 @@ class SampledPairs:
         self.n_atoms, self.dtype = first.n_atoms, first.dtype
         self.n_pairs = first.rows.shape[0]
         size = self.n_pairs * self.n_atoms * np.dtype(first.dtype).itemsize
-        self._R = None
-        if size <= budget:
-            self._R = np.empty((self.n_pairs, self.n_atoms), first.dtype)
-            map_tiles(self._keep, first.tiles())
-
-    def _keep(self, tile: slice) -> None:
-        assert self._R is not None
-        self._R[:, tile] = self._multiply(tile)
+        self._kept = map_tiles(self._multiply, first.tiles()) if size <= budget else None
 
     def _multiply(self, tile: slice) -> Array:
         sides = zip(self.first.parts(tile), self.second.parts(tile), strict=True)
@@ -173,7 +166,7 @@ class SampledPairs:
 
     def tile(self, tile: slice) -> Array:
         """Return the columns of R^T of a tile, ``(S, t)``."""
-        return self._R[:, tile] if self._R is not None else self._multiply(tile)
+        return self._multiply(tile) if self._kept is None else self._kept[tile.start // TILE]
 
     def squared_norms(self) -> Array:
         """Return the diagonal of G."""
@@ -186,8 +179,8 @@ class SampledPairs:
 
     def columns(self, atoms: IntArray) -> Array:
         """Return some columns of G."""
-        if self._R is not None:
-            chosen = np.ascontiguousarray(self._R[:, atoms])
+        if self._kept is not None:
+            chosen = _columns(self._kept, atoms)
         else:
             sides = zip(self.first.some(atoms), self.second.some(atoms), strict=True)
             chosen = np.asarray(sum(a * b for a, b in sides))
@@ -218,6 +211,11 @@ def gram(objective: Objective) -> Array:
     """Return the whole of G, for tests and for small problems."""
     atoms = np.arange(objective.n_atoms)
     return np.hstack([objective.columns(atoms[part]) for part in _slices(len(atoms), TILE)])
+
+
+def _columns(tiles: list[Array], atoms: IntArray) -> Array:
+    """Return chosen columns of a matrix that is kept in tiles."""
+    return np.stack([tiles[atom // TILE][:, atom % TILE] for atom in atoms], axis=1)
 
 
 def _slices(n: int, step: int) -> Iterator[slice]:

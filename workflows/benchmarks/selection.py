@@ -41,19 +41,20 @@ def plain_giga(X: Array, i: Array, j: Array, seed: int) -> Array:
     norms = np.sqrt((R * R).sum(axis=1))
     unit = R / norms[:, None]
     goal = r / np.linalg.norm(r)
+    with_goal = unit @ goal
     w = np.zeros(CANDIDATES)
     x = np.zeros_like(r)
     while np.count_nonzero(w) < FEATURES:
         if not w.any():
-            f = int(np.argmax(unit @ goal))
+            f = int(np.argmax(with_goal))
             w[f], x = 1 / norms[f], unit[f].copy()
         else:
             direction = x / np.linalg.norm(x)
-            both = unit @ np.stack([goal, direction], axis=1)
+            along = unit @ direction
             s = float(goal @ direction)
-            across = np.sqrt(np.maximum(1 - both[:, 1] ** 2, 1e-12))
-            f = int(np.argmax((both[:, 0] - s * both[:, 1]) / across))
-            a, h = both[f]
+            across = np.sqrt(np.maximum(1 - along**2, 1e-12))
+            f = int(np.argmax((with_goal - s * along) / across))
+            a, h = with_goal[f], along[f]
             stay, move = s - a * h, a - s * h
             length = np.linalg.norm(x)
             w *= stay / length / (stay + move)
