@@ -31,3 +31,24 @@ def random_csr(
     dense[shape[0] // 2] = 0
     dense[:, shape[1] // 2] = 0
     return sp.csr_array(dense.astype(dtype))
+
+
+def feature_products(seed: int, n_atoms: int, n_pairs: int) -> np.ndarray:
+    """Return R, the products of random cosine features over random pairs of rows."""
+    rng = np.random.default_rng(seed)
+    X, Y = rng.normal(size=(2, n_pairs, 4))
+    W, b = rng.normal(size=(4, n_atoms)), rng.uniform(0, 2 * np.pi, n_atoms)
+    return 2 / n_atoms * (np.cos(X @ W + b) * np.cos(Y @ W + b)).T
+
+
+def gram_form(R: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return G, c and the squared norm of the target."""
+    return R @ R.T, R @ t, float(t @ t)
+
+
+def oracle_problem(answers: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return R and its sum for the stored problem of an independent solver."""
+    X, W, b = answers["X"], answers["W"], answers["b"]
+    Z = np.sqrt(2 / len(b)) * np.cos(X @ W + b)
+    R = (Z[answers["i"]] * Z[answers["j"]]).T
+    return R, R.sum(axis=0)
