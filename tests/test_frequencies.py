@@ -193,6 +193,14 @@ def test_fastfood_is_the_product_of_its_factors() -> None:
     np.testing.assert_allclose(f.matrix().T, np.concatenate(blocks), atol=1e-12)
 
 
+def test_fastfood_vectors_of_a_block_have_lengths_of_their_own() -> None:
+    norms2 = np.concatenate(
+        [np.sum(Fastfood.draw(8, 8, np.random.default_rng(s)).matrix() ** 2, 0) for s in range(60)]
+    )
+    assert len(np.unique(norms2.round(9))) == 480
+    assert stats.kstest(norms2, stats.chi2(8).cdf).pvalue > 1e-3
+
+
 @pytest.mark.parametrize("name", ["rbf", "matern12", "matern32", "matern52"])
 def test_structure_stands_for_the_frequencies_of_radial_kernels(name: str) -> None:
     drawn = draw(name, "fastfood", 21, 0)

@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 from reference import KERNELS, exact_kernel, random_csr
 from sklearn.svm import SVC
+from threadpoolctl import threadpool_limits
 
 from rfcdask.kernels import Kernel, get_kernel, resolve_gamma
 
@@ -132,6 +133,16 @@ def test_gamma_median_of_rbf_is_half_over_the_squared_median() -> None:
     assert found == pytest.approx(0.5 / np.median(squared), rel=1e-10)
     sparse = resolve_gamma("median", get_kernel("rbf"), sp.csr_array(X))
     assert sparse == pytest.approx(found, rel=1e-10)
+
+
+@pytest.mark.parametrize("rule", ["scale", "median"])
+def test_gamma_does_not_depend_on_blas_threads(rule: str) -> None:
+    X = np.random.default_rng(9).normal(size=(1000, 300))
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            found.append(resolve_gamma(rule, get_kernel("rbf"), X))
+    assert found[0] == found[1]
 
 
 def test_gamma_rules_on_small_integers() -> None:

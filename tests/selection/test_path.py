@@ -175,6 +175,23 @@ def test_the_last_state_is_where_the_solver_stopped(name: str) -> None:
     assert shrunk > 0
 
 
+@pytest.mark.parametrize("name", SOLVERS)
+def test_gathered_rounding_errors_are_cleared_when_no_step_helps(name: str) -> None:
+    R = feature_products(12, 60, 300)
+    G, c, norm2 = gram_form(R, R.sum(axis=0))
+    solver = SOLVERS[name](ColumnCache(DenseGram(G)), c, norm2)
+    for _ in range(5):
+        solver.step()
+    before = solver.error2
+    solver.q = 1.5 * c  # as if much had been added up wrong: no atom seems of any use
+    if name == "giga":
+        solver.q = c * (solver.w @ G @ solver.w) / (solver.w @ c)
+    assert solver._try_step() is None
+    assert solver.step() is not None
+    np.testing.assert_allclose(solver.q, G @ solver.w, rtol=1e-9, atol=1e-12)
+    assert solver.error2 < before
+
+
 def test_a_larger_size_begins_as_a_smaller_one() -> None:
     R = feature_products(6, 120, 500)
     t = R.sum(axis=0)
