@@ -7,12 +7,12 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import random_csr
 
 from rfcdask import blocks
 from rfcdask.blocks import CosineBlock, NotFiniteError, check_finite, feature_dtype
 from rfcdask.frequencies import draw_frequencies
 from rfcdask.kernels import get_kernel
+from tests.reference import random_csr
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 ATOL = {F32: 1e-5, F64: 2e-13}

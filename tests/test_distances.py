@@ -5,10 +5,10 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import random_csr
 from scipy.spatial.distance import cdist
 
 from rfcdask.distances import pairwise, rowwise
+from tests.reference import random_csr
 
 SUMS = ("squares", "absolutes", "log1p")
 

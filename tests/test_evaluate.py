@@ -4,12 +4,12 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from reference import KERNELS, exact_kernel, random_csr
 
 import rfcdask as rf
 from rfcdask import evaluate
 from rfcdask.blocks import NotFiniteError
 from rfcdask.kernels import Kernel
+from tests.reference import KERNELS, exact_kernel, random_csr
 
 
 @pytest.fixture(autouse=True)

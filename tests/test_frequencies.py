@@ -5,12 +5,12 @@ import pytest
 import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import DRAWS, KERNELS, exact_kernel
 from scipy import stats
 from threadpoolctl import threadpool_limits
 
 from rfcdask.frequencies import SOBOL_MAX_COLUMNS, Fastfood, Frequencies, draw_frequencies
 from rfcdask.kernels import get_kernel
+from tests.reference import DRAWS, KERNELS, exact_kernel
 
 GAMMA, P = 0.3, 5
 

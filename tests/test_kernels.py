@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from reference import KERNELS, exact_kernel, random_csr
 from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
 from rfcdask.kernels import Kernel, get_kernel, resolve_gamma
+from tests.reference import KERNELS, exact_kernel, random_csr
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -17,11 +17,11 @@ import scipy.sparse as sp
 import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reference import random_csr
 
 import rfcdask as rf
 from rfcdask import persist
 from rfcdask.kernels import Kernel
+from tests.reference import random_csr
 
 MAPS: dict[str, Any] = {
     "random": rf.RandomFeatures(20, random_state=0),

@@ -13,7 +13,6 @@ from dask._task_spec import Alias, convert_legacy_graph
 from distributed import Client, LocalCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import random_csr
 from scipy import stats
 
 from rfcdask import sample
@@ -29,6 +28,7 @@ from rfcdask.sample import (
     take_rows,
     to_dense,
 )
+from tests.reference import random_csr
 
 
 @pytest.fixture(scope="module")

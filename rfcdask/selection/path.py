@@ -115,13 +115,16 @@ def follow(
     with one_blas_thread(), track("selecting features", n_components, "features") as bar:
         for state in _states(solver, limit, refit):
             iterations += 1
-            if state is None or floor.reached_by(state):
+            if state is None:
                 complete = False
                 break
             size = len(state.atoms)
             bar.advance(size - len(states) if size > len(states) else 0)
             _remember(states, state)
             if size >= n_components:
+                break
+            if floor.reached_by(state):  # the state that reached it is the best there is
+                complete = False
                 break
         else:
             complete = max_iterations is not None

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from reference import feature_products, gram_form, oracle_problem
 
 from rfcdask.selection import giga
+from tests.reference import feature_products, gram_form, oracle_problem
 
 
 def plain_giga(R: np.ndarray, t: np.ndarray, iterations: int) -> np.ndarray:

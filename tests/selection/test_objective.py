@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from reference import exact_kernel
 from threadpoolctl import threadpool_limits
 
 from rfcdask import threads
@@ -13,6 +12,7 @@ from rfcdask.kernels import get_kernel
 from rfcdask.selection import objective
 from rfcdask.selection.objective import AllPairs, Candidates, SampledPairs, gram
 from rfcdask.selection.target import PairTarget, RowTarget
+from tests.reference import exact_kernel
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 TOLERANCE = {F32: 1e-5, F64: 1e-10}

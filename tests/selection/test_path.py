@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import feature_products, gram_form
 from threadpoolctl import threadpool_limits
 
 from rfcdask.blocks import CosineBlock
@@ -17,6 +16,7 @@ from rfcdask.selection.columns import ColumnCache, DenseGram
 from rfcdask.selection.objective import AllPairs, Candidates, gram
 from rfcdask.selection.path import SOLVERS, check_solver, follow
 from rfcdask.selection.target import RowTarget
+from tests.reference import feature_products, gram_form
 
 FUNCTIONS = {"giga": giga, "frank-wolfe": frank_wolfe, "pursuit": pursuit}
 Solve = Callable[..., Path]
@@ -133,7 +133,7 @@ def test_many_candidates_do_not_depend_on_blas_threads(name: str) -> None:
     A = rng.normal(size=(25_000, 30))
 
     class Products:
-        n_atoms = len(A)
+        n_atoms, dtype = A.shape[0], A.dtype
 
         def squared_norms(self) -> np.ndarray:
             return np.einsum("ij,ij->i", A, A)

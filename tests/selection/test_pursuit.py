@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from reference import feature_products, gram_form
 from scipy.optimize import nnls
 
 from rfcdask.selection import pursuit
 from rfcdask.selection.columns import ColumnCache, DenseGram
 from rfcdask.selection.giga import Giga
 from rfcdask.selection.path import follow
+from tests.reference import feature_products, gram_form
 
 
 def plain_pursuit(R: np.ndarray, t: np.ndarray, size: int) -> list[int]:

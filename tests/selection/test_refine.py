@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from reference import exact_kernel, random_csr
 from threadpoolctl import threadpool_limits
 
 from rfcdask import threads
@@ -11,6 +10,7 @@ from rfcdask.kernels import get_kernel
 from rfcdask.selection import refine as module
 from rfcdask.selection.refine import Features, Refined, Rows, centred, heldout_error, refine
 from rfcdask.selection.target import RowTarget
+from tests.reference import exact_kernel, random_csr
 
 F32 = np.dtype(np.float32)
 GAMMA = 0.15

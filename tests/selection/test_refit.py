@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import feature_products, gram_form
 from scipy.optimize import nnls
 
 from rfcdask.selection.refit import GrowingNNLS, nonnegative_weights
+from tests.reference import feature_products, gram_form
 
 
 def objective(R: np.ndarray, t: np.ndarray, w: np.ndarray) -> float:

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from reference import exact_kernel, random_csr
 from sklearn.preprocessing import label_binarize
 
 from rfcdask.blocks import CosineBlock
 from rfcdask.kernels import get_kernel
 from rfcdask.selection.objective import Candidates
 from rfcdask.selection.target import RowTarget, label_columns
+from tests.reference import exact_kernel, random_csr
 
 F64 = np.dtype(np.float64)
 M = 300
