@@ -127,7 +127,7 @@ def _remake_not_finite(row: int, column: int, value: float, message: str) -> Not
 def check_finite(X: Matrix, first_row: int = 0, where: str = "") -> None:
     """Raise `NotFiniteError` naming the first row and column of X that is NaN or infinite."""
     values = X.data if is_sparse(X) else X
-    if values.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64)):
+    if values.dtype.kind != "f" or _sum_is_finite(values):
         return
     bad = np.argwhere(~np.isfinite(values))
     if not len(bad):  # finite values whose sum overflowed
@@ -138,6 +138,11 @@ def check_finite(X: Matrix, first_row: int = 0, where: str = "") -> None:
         raise NotFiniteError(first_row + row, int(X.indices[entry]), float(values[entry]), where)
     row, column = (int(k) for k in bad[0])
     raise NotFiniteError(first_row + row, column, float(values[row, column]), where)
+
+
+def _sum_is_finite(values: Array) -> bool:
+    with np.errstate(invalid="ignore", over="ignore"):  # infinities may meet, large values add up
+        return bool(np.isfinite(values.sum(dtype=np.float64)))
 
 
 @dataclass(frozen=True)
@@ -232,10 +237,16 @@ class CosineBlock:
     def _fill(self, X: Matrix, rows: slice, out: Array, where: str) -> None:
         tile = out[rows]
         turns = np.empty((len(tile), len(self.phases)), out.dtype) if self.paired else tile
-        self._project(X[rows], turns)
+        with np.errstate(invalid="ignore", over="ignore"):  # what it warns of is refused below
+            self._project(X[rows], turns)
         # A row with NaN or infinity has no finite angle, so one column tells for all of X.
-        if len(self.phases) and not np.isfinite(turns[:, 0]).all():
+        finite = np.isfinite(turns[:, 0]) if len(self.phases) else np.True_
+        if not finite.all():
             check_finite(X[rows], rows.start, where)
+            raise ValueError(
+                f"Input X has values at row {rows.start + int(np.argmin(finite))}{where} too large "
+                f"for angles in {out.dtype}; scale X first (sklearn.preprocessing.StandardScaler)."
+            )
         if self.paired:
             half = len(self.phases)
             cosine_and_sine(turns, self.phases, tile[:, :half], tile[:, half:])

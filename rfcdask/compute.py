@@ -15,14 +15,19 @@ def current_client(client: Any = None) -> Any:
     """Return `client`, else the current distributed client, else None. Starts nothing."""
     if client is not None:
         return client
-    if "distributed" not in sys.modules or dask.config.get("scheduler", None) is not None:
-        return None  # an explicitly chosen scheduler goes before a client that happens to live
+    if "distributed" not in sys.modules or _chose_another_scheduler():
+        return None
     from distributed import Client
 
     try:
         return Client.current()
     except ValueError:
         return None
+
+
+def _chose_another_scheduler() -> bool:
+    """Tell whether Dask's configuration names a scheduler; a default client writes itself there."""
+    return dask.config.get("scheduler", None) not in (None, "dask.distributed", "distributed")
 
 
 def compute(collection: Any, client: Any = None) -> Any:

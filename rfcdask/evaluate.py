@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rfcdask._types import Array, Matrix
+from rfcdask.features.base import check_count
 from rfcdask.kernels import get_kernel
 from rfcdask.sample import draw_rows, gather_finite
 from rfcdask.seeds import seed_of, stream
@@ -43,8 +44,7 @@ def kernel_error(
     >>> rf.kernel_error(features, X, random_state=0) < 0.1
     True
     """
-    if n_points < 2:
-        raise ValueError(f"n_points={n_points} must be at least 2.")
+    check_count("n_points", n_points, least=2)
     drawn = draw_rows(X.shape[0], min(n_points, X.shape[0]), stream(seed_of(random_state), "error"))
     rows = gather_finite(X, drawn, client)
     Z = np.asarray(feature_map.transform(rows))

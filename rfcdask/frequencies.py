@@ -17,6 +17,7 @@ from scipy.stats import qmc
 from rfcdask._types import Array
 from rfcdask.hadamard import hadamard_rows, padded_size
 from rfcdask.kernels import Kernel
+from rfcdask.threads import one_blas_thread
 
 SOBOL_MAX_COLUMNS = qmc.Sobol.MAXDIM - 2
 
@@ -145,7 +146,8 @@ def _orthogonal(p: int, n: int, rng: np.random.Generator) -> _Base:
 
 
 def _orthogonal_block(p: int, rng: np.random.Generator) -> Array:
-    q, r = np.linalg.qr(rng.standard_normal((p, p)))
+    with one_blas_thread():  # else the last bits depend on the number of threads
+        q, r = np.linalg.qr(rng.standard_normal((p, p)))
     q *= np.sign(np.diag(r))  # without the signs Q is not uniform over the rotations
     return np.asarray(q.T * np.sqrt(rng.chisquare(p, p))[:, None])
 

@@ -20,6 +20,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from numbers import Real
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -27,7 +29,7 @@ from scipy import special
 from rfcdask._types import Array, Matrix
 from rfcdask.distances import Sum, pairwise, rowwise
 from rfcdask.sparse import is_sparse
-from rfcdask.threads import map_tiles
+from rfcdask.threads import map_tiles, one_blas_thread
 
 Profile = Callable[[Array, float], Array]
 _TILE = 512
@@ -82,7 +84,7 @@ class Kernel:
         return normals * self.radius(uniforms, gamma)[:, None]
 
     def exact(self, X: Matrix, Y: Matrix, gamma: float) -> Array:
-        """Return the kernel matrix ``(n, m)`` in the dtype of X."""
+        """Return the kernel matrix ``(n, m)`` in the dtype of X, or float of it for integers."""
         return self._apply(pairwise(self.distance, *self._scale(X, Y, gamma)), gamma)
 
     def exact_pairs(self, X: Matrix, Y: Matrix, gamma: float) -> Array:
@@ -91,6 +93,7 @@ class Kernel:
 
     def matrix(self, X: Matrix, Y: Matrix, gamma: float) -> Array:
         """Return `exact` computed in row tiles side by side, whatever the number of threads."""
+        X, Y = _as_floats(X), _as_floats(Y)
         out = np.empty((X.shape[0], Y.shape[0]), X.dtype)
 
         def fill(start: int) -> None:
@@ -100,6 +103,7 @@ class Kernel:
         return out
 
     def _scale(self, X: Matrix, Y: Matrix, gamma: float) -> tuple[Array, Array]:
+        X, Y = _as_floats(X), _as_floats(Y)
         if not self.scaled:
             return X, Y
         return X * X.dtype.type(gamma), Y * Y.dtype.type(gamma)
@@ -111,6 +115,11 @@ class Kernel:
                 "profile=."
             )
         return self.profile(sums, gamma)
+
+
+def _as_floats(X: Matrix) -> Matrix:
+    """Return X in float: differences of unsigned integers would wrap around."""
+    return X.astype(np.result_type(X.dtype, np.float32), copy=False)
 
 
 def _exp_minus(sums: Array, gamma: float) -> Array:
@@ -214,9 +223,13 @@ def resolve_gamma(gamma: float | str, kernel: Kernel, rows: Matrix) -> float:
         if gamma not in ("scale", "median"):
             raise ValueError(f"Unknown gamma {gamma!r}: use 'scale', 'median' or a number above 0.")
         return _gamma_of_scale(kernel, rows) if gamma == "scale" else _gamma_of_median(kernel, rows)
-    if not (np.isreal(gamma) and np.isfinite(gamma) and gamma > 0):
+    if not _is_positive(gamma):
         raise ValueError(f"gamma={gamma!r} must be a finite number above 0, 'scale' or 'median'.")
     return float(gamma)
+
+
+def _is_positive(gamma: Any) -> bool:
+    return isinstance(gamma, Real) and 0 < float(gamma) < np.inf
 
 
 def _gamma_of_scale(kernel: Kernel, rows: Matrix) -> float:
@@ -241,7 +254,8 @@ def _gamma_of_scale(kernel: Kernel, rows: Matrix) -> float:
 def _gamma_of_median(kernel: Kernel, rows: Matrix) -> float:
     some = rows[: min(1000, rows.shape[0])].astype(np.float64)
     kind: Sum = "absolutes" if kernel.distance == "absolutes" else "squares"
-    sums = pairwise(kind, some, some)[np.triu_indices(some.shape[0], 1)]
+    with one_blas_thread():  # all that is drawn hangs on the last bits of gamma
+        sums = pairwise(kind, some, some)[np.triu_indices(some.shape[0], 1)]
     middle = float(np.median(sums))
     if not middle > 1e-14 * float(np.max(sums, initial=0.0)) or middle == 0:
         raise ValueError(

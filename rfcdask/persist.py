@@ -8,10 +8,11 @@ seen is complete.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
-import tempfile
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +51,30 @@ def save(obj: Any, path: str | os.PathLike[str], *, overwrite: bool = False) -> 
             + (", or pass overwrite=True." if _is_model(target) else ": it is not a saved model.")
         )
     target.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    # Not tempfile.mkdtemp: what it makes nobody else may read.
+    work = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
+    work.mkdir()
     try:
         _write(obj, work)
-        if target.exists():
-            shutil.rmtree(target)
-        work.replace(target)
+        _put_in_place(work, target)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise
+
+
+def _put_in_place(work: Path, target: Path) -> None:
+    """Move a complete folder to its final name; an older one is kept until that is done."""
+    if not target.exists():
+        work.replace(target)
+        return
+    old = work.with_name(f"{work.name}-old")
+    target.replace(old)
+    try:
+        work.replace(target)
+    except BaseException:
+        old.replace(target)
+        raise
+    shutil.rmtree(old)
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -81,15 +97,23 @@ def load(path: str | os.PathLike[str]) -> Any:
             f"{record.get('version')}; this is rfcdask {__version__}, which reads up to format "
             f"{FORMAT}: upgrade rfcdask."
         )
+    if record.pop("checksum", None) != _checksum(record):
+        raise ValueError(f"{folder / _JSON} is damaged: its checksum is that of another content.")
     try:
         kind = PERSISTABLE[record["class"]]()
         obj = kind(**{name: _decode(value) for name, value in record["parameters"].items()})
-        state = record["state"]
+        for name, value in record["state"].items():
+            _check_learned(name)
+            setattr(obj, name, _read_value(value, folder))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder / _JSON} is damaged: {error!r}.") from error
-    for name, value in state.items():
-        setattr(obj, name, _read_value(value, folder))
     return obj
+
+
+def _check_learned(name: str) -> None:
+    """Only learned names are set, never methods or what Python itself looks up."""
+    if name.startswith("_") or not name.endswith("_"):
+        raise KeyError(name)
 
 
 def _is_model(folder: Path) -> bool:
@@ -111,7 +135,13 @@ def _write(obj: Any, folder: Path) -> None:
         "parameters": {k: _encode(k, v) for k, v in obj.get_params(deep=False).items()},
         "state": state,
     }
+    record["checksum"] = _checksum(record)
     (folder / _JSON).write_text(json.dumps(record, indent=1, allow_nan=True) + "\n")
+
+
+def _checksum(record: dict[str, Any]) -> str:
+    """Return the digest of a record's content, whatever its spaces and order."""
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def _encode(name: str, value: Any) -> Any:
@@ -169,9 +199,10 @@ def _write_array(group: zarr.Group, name: str, values: Array) -> Any:
         filters=None,
         serializer=BytesCodec(),
         compressors=[ZstdCodec(level=3), Crc32cCodec()],
+        config={"write_empty_chunks": True},  # a chunk that is not there has been lost
     )
     array[...] = values
-    return {"array": name}
+    return {"array": name, "shape": list(values.shape), "dtype": values.dtype.str}
 
 
 def _read_record(path: Path) -> dict[str, Any]:
@@ -186,7 +217,7 @@ def _read_record(path: Path) -> dict[str, Any]:
 
 def _read_value(value: dict[str, Any], folder: Path) -> Any:
     if "array" in value:
-        return _read_array(folder, value["array"])
+        return _read_array(folder, value["array"], tuple(value["shape"]), value["dtype"])
     if "strings" in value:
         return np.array(value["strings"])
     if "csr" in value:
@@ -198,8 +229,13 @@ def _read_value(value: dict[str, Any], folder: Path) -> Any:
     return _decode(value["value"])
 
 
-def _read_array(folder: Path, name: str) -> Array:
+def _read_array(folder: Path, name: str, shape: tuple[int, ...], dtype: str) -> Array:
     try:
-        return np.asarray(zarr.open_array(folder / _ARRAYS / name, mode="r")[...])
+        array = zarr.open_array(folder / _ARRAYS / name, mode="r")
+        if array.shape != shape or array.dtype != np.dtype(dtype):
+            raise ValueError(f"it is {array.dtype} {array.shape} and was {dtype} {shape}")
+        if array.nchunks_initialized != array.nchunks:
+            raise ValueError("a chunk is missing")
+        return np.asarray(array[...])
     except Exception as error:  # zarr and its codecs raise many kinds for damaged bytes
         raise ValueError(f"Array {name!r} in {folder / _ARRAYS} is damaged: {error}.") from error

@@ -163,6 +163,10 @@ def _make_reporter(phase: str, total: float | None, unit: str, progress: Any) ->
         return made
     if choice == "plain":
         return LineReporter(phase, total, unit)
+    if choice not in (True, False, "auto", "off"):
+        raise ValueError(
+            f"rfcdask: progress={choice!r} is not known; use one of auto, plain, off, True, False."
+        )
     if choice is True or (choice == "auto" and _somebody_watches()):
         return BarReporter(phase, total, unit)
     return SilentReporter()

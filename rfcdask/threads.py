@@ -29,11 +29,29 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+@contextmanager
+def _in_control() -> Iterator[None]:
+    """Let this thread set the number of BLAS threads whichever thread did so last."""
+    _forget_controlling_thread()
+    try:
+        yield
+    finally:
+        _forget_controlling_thread()
+
+
+def _forget_controlling_thread() -> None:
+    for library in _controller().lib_controllers:
+        if hasattr(library, "clear_controlling_thread"):  # threadpoolctl >= 3.8 with OpenBLAS
+            library.clear_controlling_thread(force=True)
+
+
 class _SharedLimit:
     """One process-wide BLAS limit that many threads may ask for at once.
 
     ``threadpool_limits`` saves and restores a global: two overlapping contexts on two threads
     restore each other's value and leave the process on one thread for good. Counting fixes that.
+    Its newer versions let a single thread set the limit and ignore all others without a word, while
+    here the last to leave is often not the first that came: whoever acts takes control first.
     """
 
     def __init__(self) -> None:
@@ -44,15 +62,16 @@ class _SharedLimit:
     def acquire(self) -> None:
         with self._lock:
             if self._holders == 0:
-                self._limiter = _controller().limit(limits=1, user_api="blas")
-                self._limiter.__enter__()
+                with _in_control():
+                    self._limiter = _controller().limit(limits=1, user_api="blas")
             self._holders += 1
 
     def release(self) -> None:
         with self._lock:
             self._holders -= 1
             if self._holders == 0:
-                self._limiter.__exit__(None, None, None)
+                with _in_control():
+                    self._limiter.restore_original_limits()
                 self._limiter = None
 
 

@@ -200,7 +200,9 @@ class SampledPairs:
         def correlate(tile: slice) -> Array:
             return np.asarray(np.einsum("ij,i->j", self.tile(tile), t, dtype=np.float64))
 
-        return np.concatenate(map_tiles(correlate, self.first.tiles())), float(t @ t)
+        # Not t @ t: BLAS cuts long sums by the number of its threads.
+        norm2 = float(np.einsum("i,i->", t, t))
+        return np.concatenate(map_tiles(correlate, self.first.tiles())), norm2
 
     def _row_sums(self) -> Array:
         sums = map_tiles(lambda s: self.tile(s).sum(axis=1, dtype=np.float64), self.first.tiles())

@@ -17,6 +17,7 @@ from rfcdask.selection.greedy import Greedy
 from rfcdask.selection.objective import Objective
 from rfcdask.selection.pursuit import Pursuit
 from rfcdask.selection.refit import GrowingNNLS
+from rfcdask.threads import one_blas_thread
 
 SOLVERS: dict[str, type[Greedy]] = {"giga": Giga, "frank-wolfe": FrankWolfe, "pursuit": Pursuit}
 MAX_STATES = 2000
@@ -110,16 +111,20 @@ def follow(
     states: dict[int, State] = {}
     complete, iterations = True, 0
     floor = _Floor(8 * float(np.finfo(solver.gram.dtype).eps))
-    with track("selecting features", n_components, "features") as bar:
+    # Sums over many candidates would depend on the number of BLAS threads in their last bits.
+    with one_blas_thread(), track("selecting features", n_components, "features") as bar:
         for state in _states(solver, limit, refit):
             iterations += 1
-            if state is None or floor.reached_by(state):
+            if state is None:
                 complete = False
                 break
             size = len(state.atoms)
             bar.advance(size - len(states) if size > len(states) else 0)
-            states[size] = state
+            _remember(states, state)
             if size >= n_components:
+                break
+            if floor.reached_by(state):  # the state that reached it is the best there is
+                complete = False
                 break
         else:
             complete = max_iterations is not None
@@ -142,6 +147,14 @@ class _Floor:
         return self.waited > FLOOR_PATIENCE + len(state.atoms) // 2
 
 
+def _remember(states: dict[int, State], state: State) -> None:
+    """Keep a state; where atoms have left, what was larger before was also worse and goes."""
+    size = len(state.atoms)
+    for larger in [known for known in reversed(states) if known > size]:
+        del states[larger]
+    states[size] = state
+
+
 def _states(solver: Greedy, limit: int, refit: bool) -> Iterator[State | None]:
     """Yield the state after each step, and None when the solver finds nothing more to gain."""
     resolution = float(np.finfo(solver.gram.dtype).eps)
@@ -159,6 +172,8 @@ def _states(solver: Greedy, limit: int, refit: bool) -> Iterator[State | None]:
 
 
 def _plain_state(solver: Greedy, order: dict[int, None]) -> State:
+    # A step that was given up may leave an atom in a pursuit's refit, to get its weight later.
+    order.update(dict.fromkeys(np.flatnonzero(solver.w).tolist()))
     atoms = np.array([atom for atom in order if solver.w[atom] > 0], np.int64)
     return State(atoms, solver.w[atoms], float(np.sqrt(solver.error2)))
 
@@ -168,8 +183,12 @@ def _refitted(solver: Greedy, fitted: GrowingNNLS, atom: int) -> State:
         products = solver.gram.column(atom, solver.c)[fitted.atoms]
         fitted.enter(atom, products, solver.norms[atom] ** 2, solver.c[atom])
     atoms, weights = np.array(fitted.atoms, np.int64), fitted.weights
-    # At the best weights x is orthogonal to t - x, so ||t - x||^2 = ||t||^2 - <x, t>.
-    error2 = 1 - weights @ solver.c[atoms] / solver.norm2
+    # At the best weights x is orthogonal to t - x, so ||t - x||^2 = ||t||^2 - <x, t>, but for
+    # what was added to the diagonal.
+    explained = weights @ solver.c[atoms] + fitted.resolution * np.sum(
+        (weights * solver.norms[atoms]) ** 2
+    )
+    error2 = 1 - explained / solver.norm2
     return State(atoms, weights, math.sqrt(max(float(error2), 0.0)))
 
 

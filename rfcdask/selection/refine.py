@@ -170,9 +170,12 @@ def _gradient(features: Features, X: Matrix, target: Array) -> tuple[Array, Arra
     factor = np.float32(4 / n**2)
     radians = np.float32(2 * np.pi)
     by_turns = _transposed_product(X, angles)
+    by_phases = angles.sum(axis=0, dtype=np.float64).astype(np.float32) * (factor * radians)
+    if features.paired:  # turning a pair changes nothing: what is left are rounding errors
+        by_phases[:] = 0
     return (
         by_turns * (factor * radians),
-        angles.sum(axis=0, dtype=np.float64).astype(np.float32) * (factor * radians),
+        by_phases,
         scales.sum(axis=0, dtype=np.float64).astype(np.float32) * factor,
     )
 

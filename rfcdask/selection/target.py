@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import type_of_target
 
 from rfcdask._types import Array, IntArray, Matrix
 from rfcdask.kernels import Kernel
-from rfcdask.threads import map_tiles
+from rfcdask.threads import map_tiles, one_blas_thread
 
 _TILE = 256
 
@@ -79,7 +79,8 @@ class RowTarget:
         else:
             block = self._candidate_block(rows, columns)
         if self.labels is not None:
-            block += (self.labels[rows] @ self.labels[columns].T).astype(self.dtype)
+            with one_blas_thread():
+                block += (self.labels[rows] @ self.labels[columns].T).astype(self.dtype)
         return block
 
     def _candidate_block(self, rows: slice | IntArray, columns: slice | IntArray) -> Array:
@@ -110,11 +111,19 @@ class PairTarget:
 def label_columns(y: Array) -> Array:
     """Return centred label columns with mean squared row norm 1.
 
-    Classes become one column each (one against the rest); numbers stay one column.
+    Classes become one column each (one against the rest); numbers and 0-1 columns stay columns.
     """
     y = np.asarray(y)
-    if type_of_target(y, input_name="y").startswith("continuous"):
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        raise ValueError("y contains NaN or infinity; drop the rows without a label first.")
+    kind = type_of_target(y, input_name="y")
+    if kind.startswith(("continuous", "multilabel")):
         columns = y.reshape(len(y), -1).astype(np.float64)
+    elif kind == "multiclass-multioutput":
+        raise ValueError(
+            f"label_weight needs one class a row, but y has shape {y.shape}; give one column, for "
+            "example y[:, 0]."
+        )
     else:
         classes, codes = np.unique(y, return_inverse=True)
         columns = np.eye(len(classes))[codes.reshape(-1)]

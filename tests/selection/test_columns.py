@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rfcdask.selection import columns
+from rfcdask.selection.columns import ColumnCache, DenseGram
+
+
+class Counting(DenseGram):
+    """Remembers what was asked for."""
+
+    def __init__(self, G: np.ndarray) -> None:
+        super().__init__(G)
+        self.asked: list[list[int]] = []
+
+    def columns(self, atoms: np.ndarray) -> np.ndarray:
+        self.asked.append([int(atom) for atom in atoms])
+        return super().columns(atoms)
+
+
+def gram(n: int) -> np.ndarray:
+    A = np.random.default_rng(0).normal(size=(n, 2 * n))
+    return A @ A.T
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 4), (2, 2, 2)])
+def test_a_gram_matrix_is_square(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"G must be a square matrix, but has shape"):
+        DenseGram(np.zeros(shape))
+
+
+def test_likely_columns_come_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "BATCH", 4)
+    G = gram(30)
+    source = Counting(G)
+    cache = ColumnCache(source)
+    np.testing.assert_array_equal(cache.squared_norms, np.diag(G))
+    scores = np.arange(30.0)
+    np.testing.assert_array_equal(cache.column(2, scores), G[:, 2])
+    assert source.asked == [[2, 27, 28, 29]]
+    for atom in (28, 29, 27, 2, 28):
+        np.testing.assert_array_equal(cache.column(atom, scores), G[:, atom])
+    assert len(source.asked) == 1
+    cache.column(0, scores)
+    assert source.asked[1] == [0, 24, 25, 26]
+
+
+def test_candidates_that_can_never_be_picked_are_not_fetched() -> None:
+    source = Counting(gram(30))
+    scores = np.full(30, -np.inf)
+    scores[[4, 9]] = 1, 2
+    ColumnCache(source).column(9, scores)
+    assert source.asked == [[4, 9]]
+
+
+def test_columns_in_use_give_entries_and_products() -> None:
+    G = gram(12)
+    cache = ColumnCache(DenseGram(G))
+    for atom in (7, 1):
+        cache.column(atom, np.zeros(12))
+    assert cache.entry(3, 7) == G[3, 7]
+    np.testing.assert_array_equal(cache.used(np.array([1, 7])), G[:, [1, 7]])
+    w = np.zeros(12)
+    w[[1, 7]] = 0.5, 2
+    np.testing.assert_allclose(cache.product(w), G @ w)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    wanted=st.lists(st.integers(0, 39), min_size=1, max_size=60),
+    batch=st.integers(1, 9),
+    room=st.integers(0, 12),
+    seed=st.integers(0, 1000),
+)
+def test_any_order_within_any_budget(wanted: list[int], batch: int, room: int, seed: int) -> None:
+    G = gram(40)
+    rng = np.random.default_rng(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "BATCH", batch)
+        source = Counting(G)
+        cache = ColumnCache(source, budget=room * 8 * 40)
+        for atom in wanted:
+            np.testing.assert_array_equal(cache.column(atom, rng.normal(size=40)), G[:, atom])
+            assert len(cache._ahead) <= max(batch, room)
+    assert set(cache._used) == set(wanted)
+    assert all(len(asked) <= batch for asked in source.asked)
+    assert len(source.asked) <= len(set(wanted))

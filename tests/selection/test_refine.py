@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
+
+from rfcdask import threads
+from rfcdask.kernels import get_kernel
+from rfcdask.selection import refine as module
+from rfcdask.selection.refine import Features, Refined, Rows, centred, heldout_error, refine
+from rfcdask.selection.target import RowTarget
+from tests.reference import exact_kernel, random_csr
+
+F32 = np.dtype(np.float32)
+GAMMA = 0.15
+
+
+def start(p: int, n: int, paired: bool, seed: int = 0) -> Features:
+    rng = np.random.default_rng(seed)
+    W = np.sqrt(2 * GAMMA) * rng.normal(size=(p, n)) / (2 * np.pi)
+    scales = np.sqrt((1 if paired else 2) / n) * rng.uniform(0.7, 1.3, n)
+    phases = rng.uniform(-0.5, 0.5, n)
+    return Features(*(a.astype(np.float32) for a in (W, phases, scales)), paired)
+
+
+def some_rows(m: int, p: int, seed: int, *, sparse: bool = False, labels: bool = False) -> Rows:
+    rng = np.random.default_rng(seed)
+    X = random_csr(rng, (m, p), "float32", density=0.7)
+    X = X if sparse else X.toarray()
+    y = 0.5 * rng.normal(size=(m, 2)) if labels else None
+    return Rows(X, RowTarget(X, get_kernel("rbf"), GAMMA, labels=y, dtype=F32, budget=2**28))
+
+
+def plain_loss(parameters: list[np.ndarray], paired: bool, X: np.ndarray, T: np.ndarray) -> float:
+    """Return the mean of (Z Z^T - T)^2 over pairs of different rows, in float64."""
+    turns, phases, scales = parameters
+    angles = 2 * np.pi * (X @ turns + phases)
+    Z = scales * np.cos(angles)
+    if paired:
+        Z = np.hstack([Z, scales * np.sin(angles)])
+    E = Z @ Z.T - T
+    np.fill_diagonal(E, 0)
+    return float(np.sum(E**2)) / len(X) ** 2
+
+
+@pytest.mark.parametrize("labels", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("paired", [False, True])
+def test_gradient_equals_finite_differences(paired: bool, sparse: bool, labels: bool) -> None:
+    rows = some_rows(150, 5, 1, sparse=sparse, labels=labels)
+    features = start(5, 7, paired)
+    found = module._gradient(features, rows.X, rows.whole_target())
+    X = (rows.X.toarray() if sparse else rows.X).astype(np.float64)
+    T = exact_kernel("rbf", X, X, GAMMA)
+    if labels:
+        T += rows.target.labels @ rows.target.labels.T
+    parameters = [np.array(value, np.float64) for value in features.parameters()]
+    for k, gradient in enumerate(found):
+        expected = np.empty(parameters[k].shape)
+        for place in np.ndindex(*expected.shape):
+            losses = []
+            for step in (1e-5, -1e-5):
+                moved = [value.copy() for value in parameters]
+                moved[k][place] += step
+                losses.append(plain_loss(moved, paired, X, T))
+            expected[place] = (losses[0] - losses[1]) / 2e-5
+        np.testing.assert_allclose(gradient, expected, atol=2e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_heldout_error_is_the_relative_error_over_pairs(paired: bool, sparse: bool) -> None:
+    rows = some_rows(300, 5, 2, sparse=sparse)
+    features = start(5, 20, paired)
+    X = (rows.X.toarray() if sparse else rows.X).astype(np.float64)
+    T = exact_kernel("rbf", X, X, GAMMA)
+    parameters = [np.array(value, np.float64) for value in features.parameters()]
+    off = T - np.diag(np.diag(T))
+    expected = np.sqrt(plain_loss(parameters, paired, X, T) * 300**2 / np.sum(off**2))
+    assert heldout_error(features, rows.X, rows.whole_target()) == pytest.approx(expected, rel=1e-5)
+
+
+def run(paired: bool = False, steps: int = 60, unit: float | None = None, **kinds: bool) -> Refined:
+    return refine(
+        start(5, 25, paired),
+        some_rows(400, 5, 3, **kinds),
+        some_rows(200, 5, 4, **kinds),
+        n_steps=steps,
+        frequency_unit=np.sqrt(2 * GAMMA) if unit is None else unit,
+        rng=np.random.default_rng(5),
+    )
+
+
+@pytest.mark.parametrize("labels", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("paired", [False, True])
+def test_moving_lowers_the_heldout_error(paired: bool, sparse: bool, labels: bool) -> None:
+    kinds = {"sparse": sparse, "labels": labels}
+    found = run(paired, **kinds)
+    heldout = some_rows(200, 5, 4, **kinds)
+    target = heldout.whole_target()
+    before = heldout_error(start(5, 25, paired), heldout.X, target)
+    assert found.error_before == before
+    assert found.error_after == heldout_error(found.features, heldout.X, target)
+    assert found.error_after == found.errors.min()
+    assert found.steps.tolist() == [0, 10, 20, 30, 40, 50, 60]
+    if not labels:  # random labels on other rows cannot be learned
+        assert found.error_after < 0.8 * before
+    assert found.error_after <= before
+
+
+def test_never_worse_than_what_came_in() -> None:
+    found = run(unit=1e3)  # steps of a thousand times the right size
+    assert found.errors[1:].min() > found.error_before
+    assert found.error_after == found.error_before
+    for mine, given in zip(
+        found.features.parameters(), start(5, 25, False).parameters(), strict=True
+    ):
+        np.testing.assert_array_equal(mine, given)
+
+
+def test_given_features_stay_as_they_are() -> None:
+    features = start(5, 10, paired=False)
+    before = [value.copy() for value in features.parameters()]
+    rows = some_rows(60, 5, 6)
+    rng = np.random.default_rng(0)
+    refine(features, rows, rows, n_steps=5, frequency_unit=0.5, rng=rng)
+    for now, then in zip(features.parameters(), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+def test_no_steps_return_what_was_given() -> None:
+    features = start(5, 10, paired=False)
+    rows = some_rows(60, 5, 6)
+    found = refine(
+        features, rows, rows, n_steps=0, frequency_unit=0.5, rng=np.random.default_rng(0)
+    )
+    assert found.features is features
+    assert found.steps.tolist() == [0]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("paired", [False, True])
+def test_no_bit_depends_on_the_number_of_threads(
+    paired: bool, sparse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = []
+    for count in (1, 2, 5):
+        monkeypatch.setattr(threads, "available_cpus", lambda count=count: count)
+        with threadpool_limits(min(count, 2), user_api="blas"):
+            results.append(run(paired, steps=20, sparse=sparse, labels=True))
+    for other in results[1:]:
+        np.testing.assert_array_equal(other.errors, results[0].errors)
+        pairs = zip(other.features.parameters(), results[0].features.parameters(), strict=True)
+        for mine, theirs in pairs:
+            np.testing.assert_array_equal(mine, theirs)
+
+
+def test_batches_are_smaller_than_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH", 50)
+    sizes = []
+    whole = module._gradient
+
+    def watched(features: Features, X: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, ...]:
+        sizes.append((X.shape[0], *target.shape))
+        return whole(features, X, target)
+
+    monkeypatch.setattr(module, "_gradient", watched)
+    found = run(steps=40)
+    assert sizes == [(50, 50, 50)] * 40
+    assert found.error_after < found.error_before
+
+
+def test_centring_moves_dense_rows_and_leaves_sparse_ones() -> None:
+    X = 1e4 + np.random.default_rng(7).normal(size=(50, 3))
+    moved, mean, move = centred(X)
+    assert moved.dtype == np.float32
+    np.testing.assert_allclose(mean, X.mean(axis=0))
+    np.testing.assert_allclose(moved, X - X.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(move(X[:4] + 1), moved[:4] + 1, atol=1e-6)
+    sparse, mean, move = centred(sp.csr_array(X))
+    assert sp.issparse(sparse)
+    assert not mean.any()
+    assert sp.issparse(move(sp.csr_array(X)))
