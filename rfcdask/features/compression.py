@@ -210,15 +210,19 @@ class Compression:
 
     def _heldout_errors(self, block: CosineBlock, path: Path) -> Array:
         """Return the relative error over all pairs of held-out rows at each size of the path."""
-        union = np.unique(np.concatenate([state.atoms for state in path.states]))
+        # In the order of picking, where nearly every state is a beginning of the whole.
+        union = np.array(list(dict.fromkeys(np.concatenate([s.atoms for s in path.states]))))
+        place = {atom: k for k, atom in enumerate(union)}
         chosen = Candidates(block.take(union), self._heldout, FLOAT32, memory_budget())
         objective = AllPairs(chosen)
         c, norm2 = objective.correlations(self._heldout_target())
         G = gram(objective).astype(np.float64)
 
         def error(state: State) -> float:
-            at = np.searchsorted(union, state.atoms)
-            w = state.weights
+            w, size = state.weights, len(state.atoms)
+            if np.array_equal(state.atoms, union[:size]):
+                return float(norm2 - 2 * w @ c[:size] + w @ G[:size, :size] @ w)
+            at = [place[atom] for atom in state.atoms]
             return float(norm2 - 2 * w @ c[at] + w @ G[np.ix_(at, at)] @ w)
 
         squares = np.array([error(state) for state in path.states])

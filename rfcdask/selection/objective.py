@@ -17,6 +17,7 @@ import numpy as np
 
 from rfcdask._types import Array, IntArray, Matrix
 from rfcdask.blocks import CosineBlock
+from rfcdask.selection.sums import products_by_column, weighted_by_column
 from rfcdask.selection.target import PairTarget, RowTarget
 from rfcdask.threads import available_cpus, map_tiles
 
@@ -105,10 +106,10 @@ class AllPairs:
         return np.concatenate(map_tiles(self._tile_norms, self.candidates.tiles()))
 
     def _tile_norms(self, tile: slice) -> Array:
-        parts = [part.astype(np.float64) for part in self.candidates.parts(tile)]
-        total = sum(np.einsum("ij,ij->j", a, b) ** 2 for a in parts for b in parts)
-        D = sum(part**2 for part in parts)
-        return np.asarray(0.5 * (total - np.einsum("ij,ij->j", D, D)))
+        parts = self.candidates.parts(tile)
+        total = sum(products_by_column(a, b) ** 2 for a in parts for b in parts)
+        D = np.asarray(sum(part.astype(np.float64) ** 2 for part in parts))
+        return np.asarray(0.5 * (total - products_by_column(D, D)))
 
     def columns(self, atoms: IntArray) -> Array:
         """Return some columns of G."""
@@ -142,9 +143,7 @@ class AllPairs:
 
             def add(tile: slice, rows: slice = rows, block: Array = block) -> None:
                 for part in self.candidates.parts(tile):
-                    c[tile] += np.einsum(
-                        "ij,ij->j", part[rows], block @ part[rows.start :], dtype=np.float64
-                    )
+                    c[tile] += products_by_column(part[rows], block @ part[rows.start :])
 
             map_tiles(add, self.candidates.tiles())
         return c, norm2
@@ -173,7 +172,7 @@ class SampledPairs:
 
         def norms(tile: slice) -> Array:
             R = self.tile(tile)
-            return np.asarray(np.einsum("ij,ij->j", R, R, dtype=np.float64))
+            return products_by_column(R, R)
 
         return np.concatenate(map_tiles(norms, self.first.tiles()))
 
@@ -198,7 +197,7 @@ class SampledPairs:
         t = t + target.extra
 
         def correlate(tile: slice) -> Array:
-            return np.asarray(np.einsum("ij,i->j", self.tile(tile), t, dtype=np.float64))
+            return weighted_by_column(self.tile(tile), t)
 
         # Not t @ t: BLAS cuts long sums by the number of its threads.
         norm2 = float(np.einsum("i,i->", t, t))

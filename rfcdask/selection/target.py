@@ -13,7 +13,7 @@ from rfcdask._types import Array, IntArray, Matrix
 from rfcdask.kernels import Kernel
 from rfcdask.threads import map_tiles, one_blas_thread
 
-_TILE = 256
+_TILE, _BLOCK = 256, 1024
 
 
 class Values(Protocol):
@@ -61,8 +61,17 @@ class RowTarget:
         self._matrix: Array | None = None
         size = rows.shape[0] ** 2 * np.dtype(dtype).itemsize
         if size <= budget:
-            everything = slice(0, rows.shape[0])
-            self._matrix = self._compute(everything, everything)
+            self._matrix = self._whole()
+
+    def _whole(self) -> Array:
+        """Compute the symmetric matrix: what lies right of the diagonal, then its mirror image."""
+        m = self.rows.shape[0]
+        out = np.empty((m, m), self.dtype)
+        for start in range(0, m, _BLOCK):
+            rows, right = slice(start, min(start + _BLOCK, m)), slice(start, m)
+            out[rows, right] = self._compute(rows, right)
+            out[right, rows] = out[rows, right].T
+        return out
 
     def block(self, rows: slice | IntArray, columns: slice | IntArray) -> Array:
         """Return a writable block of the target matrix."""

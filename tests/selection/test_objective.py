@@ -140,9 +140,11 @@ def test_values_in_the_precision_of_products_angles_in_that_of_the_data() -> Non
     W, b = rng.normal(size=(2, 90)), np.zeros(90)
     block = CosineBlock.make(W, b, np.ones(90), F64)
     for budget in (PLENTY, 0):
-        values = Candidates(block, X, F32, budget).parts(slice(10, 80))[0]
-        assert values.dtype == F32
-        np.testing.assert_allclose(values, np.cos(X @ W[:, 10:80]), atol=1e-6)
+        candidates = Candidates(block, X, F32, budget)
+        for tile in candidates.tiles():
+            values = candidates.parts(tile)[0]
+            assert values.dtype == F32
+            np.testing.assert_allclose(values, np.cos(X @ W[:, tile]), atol=1e-6)
 
 
 @pytest.mark.parametrize("budget", [PLENTY, 0])
