@@ -134,7 +134,8 @@ def refine(
         best = heldout_error(features, heldout.X, target)
         before, kept, steps, errors = best, features, [0], [best]
         for step in range(1, n_steps + 1):
-            batch = rng.choice(n_rows, min(BATCH, n_rows), replace=False)
+            # In order, since neighbours in memory are gathered faster.
+            batch = np.sort(rng.choice(n_rows, min(BATCH, n_rows), replace=False))
             T = _without_diagonal(training.target.block(batch, batch))
             gradient = _gradient(features, training.X[batch], T)
             features = adam.moved(features, gradient, step, n_steps)

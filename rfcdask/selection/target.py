@@ -79,7 +79,7 @@ class RowTarget:
             return self._compute(rows, columns)
         if isinstance(rows, slice):
             return np.array(self._matrix[rows, columns])
-        return np.asarray(self._matrix[np.ix_(rows, np.asarray(columns))])
+        return _gather_block(self._matrix, rows, np.asarray(columns))
 
     def _compute(self, rows: slice | IntArray, columns: slice | IntArray) -> Array:
         if self.kernel is not None:
@@ -107,6 +107,18 @@ class RowTarget:
 
                 map_tiles(add, range(0, len(index), _TILE))
         return out
+
+
+def _gather_block(matrix: Array, rows: IntArray, columns: IntArray) -> Array:
+    """Return ``matrix[rows][:, columns]``, tiles of rows side by side."""
+    out = np.empty((len(rows), len(columns)), matrix.dtype)
+
+    def fill(start: int) -> None:
+        some = rows[start : start + _TILE]
+        np.take(matrix[some], columns, axis=1, out=out[start : start + _TILE], mode="clip")
+
+    map_tiles(fill, range(0, len(rows), _TILE))
+    return out
 
 
 @dataclass(frozen=True)

@@ -128,8 +128,8 @@ def main() -> None:
     t = compare()
     print(
         f"plain GIGA {t['plain']:.1f} s, tuned by hand {t['tuned']:.1f} s\n"
-        f"ours, the same {PAIRS:,} pairs {t['pairs']:.2f} s: {t['plain'] / t['pairs']:.1f} times as "
-        f"fast as plain, {t['tuned'] / t['pairs']:.1f} times as tuned, {t['same']:.0f} of "
+        f"ours, the same {PAIRS:,} pairs {t['pairs']:.2f} s: {t['plain'] / t['pairs']:.1f} times "
+        f"as fast as plain, {t['tuned'] / t['pairs']:.1f} times as tuned, {t['same']:.0f} of "
         f"{FEATURES} features the same\n"
         f"ours, all pairs of 2,000 rows {t['rows']:.2f} s: {t['plain'] / t['rows']:.1f} times as "
         f"fast as plain, {t['tuned'] / t['rows']:.1f} times as tuned"
