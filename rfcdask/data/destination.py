@@ -166,7 +166,7 @@ def finish(plan: Plan, rows: Source, survey: Survey, request: Request, seed: int
         "task": task,
         "labels": kind,
         "classes": None if labels is None or labels.classes is None else list(labels.classes),
-        "shuffled": request.options["shuffle"],
+        "shuffled": request.options["shuffle"] or getattr(rows, "shuffled", False),
         "seed": seed,
         "scale": getattr(rows, "scale", None) if scale is None else scale,
         "dropped_rows": len(survey.dropped),

@@ -15,7 +15,6 @@ import dask.array as da
 import numpy as np
 import zarr
 from fsspec.core import url_to_fs
-from scipy import sparse
 
 from rfcdask.data.arrays import ArrayRows, Handle, InMemory, NpyFile, NpzMember, ZarrMember
 from rfcdask.data.csv_files import CsvFiles
@@ -25,7 +24,7 @@ from rfcdask.data.lazy import DaskRows, DatasetRows
 from rfcdask.data.location import Location, is_url
 from rfcdask.data.parquet import ParquetFiles
 from rfcdask.data.reader import StoreReader
-from rfcdask.data.source import Source
+from rfcdask.data.source import Source, is_sparse
 from rfcdask.data.store import open_location
 from rfcdask.data.svmlight import SvmlightFiles
 from rfcdask.data.textfiles import stream_lines
@@ -136,7 +135,7 @@ def _from_array(X: Any, y: Any) -> Source:
         return DaskRows(X, _lazy_labels(X, y))
     if isinstance(X, zarr.Array):
         return ArrayRows(((InMemory(X, f"zarr array {X.path or X.store}"), _label_handle(y)),))
-    rows: Any = X.tocsr() if sparse.issparse(X) else np.asarray(X)
+    rows: Any = X.tocsr() if is_sparse(X) else np.asarray(X)
     return ArrayRows(((InMemory(rows, "X"), _label_handle(y)),))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from dask.base import tokenize
@@ -45,6 +46,7 @@ def ingest(
     block_size: int | str = BLOCK_BYTES,
     overwrite: bool = False,
     storage_options: dict[str, Any] | None = None,
+    check: Callable[[Survey], None] | None = None,
     progress: Any = None,
     client: Any = None,
 ) -> Dataset:
@@ -98,6 +100,9 @@ def ingest(
         Replace a store that is there.
     storage_options : dict, optional
         Options of the destination's file system.
+    check : callable, optional
+        Called with the :class:`~rfcdask.data.survey.Survey` (shape, type, labels) before a row is
+        written; what it raises stops the ingest.
     progress : bool, str or callable, optional
         See :func:`rfcdask.progress.track`.
     client : distributed.Client, optional
@@ -143,7 +148,7 @@ def ingest(
             return open_location(location)
         with destination_errors(location):
             seed = begin(location, request, random_state, drawn=shuffle or project is not None)
-        survey = _survey(rows, wishes, Journal(location))
+        survey = _survey(rows, wishes, Journal(location), check)
         plan = _plan(location, rows, survey, request)
         _write(plan, rows, survey, request, seed, progress, client)
     return open_location(location)
@@ -163,14 +168,23 @@ def _plain_seed(random_state: Any) -> Any:
     return random_state if isinstance(random_state, int) else None
 
 
-def _survey(rows: Source, wishes: Wishes, journal: Journal) -> Survey:
+def _survey(
+    rows: Source, wishes: Wishes, journal: Journal, check: Callable[[Survey], None] | None
+) -> Survey:
     known = journal.survey()
     if known is not None:
         rows.adopt(known)
         return known
-    survey = rows.survey(wishes)
-    if survey.n_kept == 0:
-        raise DataError(f"{rows.names[0]}: every row holds a value that is not finite.")
+    try:
+        survey = rows.survey(wishes)
+        if survey.n_kept == 0:
+            raise DataError(f"{rows.names[0]}: every row holds a value that is not finite.")
+        if check is not None:
+            check(survey)
+    except DataError:
+        # Nothing is written yet: leave no unfinished store behind that stands in the way.
+        journal.location.delete()
+        raise
     with destination_errors(journal.location):
         journal.save_survey(survey)
     return survey

@@ -12,7 +12,7 @@ from dask.base import compute, tokenize
 from dask.delayed import delayed
 
 from rfcdask._types import DaskArray, IntArray
-from rfcdask.data.arrays import check_pair, flat, say_bad
+from rfcdask.data.arrays import BATCH_BYTES, check_pair, flat, say_bad
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DataError
 from rfcdask.data.labels import Labels, LabelTally
@@ -134,13 +134,15 @@ class DatasetRows:
     name: str
     scale: float | None = None
     projection: SparseProjection | None = None
+    shuffled: bool = False
 
     @classmethod
     def of(cls, dataset: Dataset) -> DatasetRows:
         """Take the reader and what the attributes say of the labels."""
         name = str(dataset.attrs.get("name", getattr(dataset.reader, "location", "data set")))
         labels, projection = _labels_of(dataset), dataset.projection
-        return cls(dataset.reader, labels, name, projection=projection)
+        shuffled = bool(dataset.attrs.get("shuffled"))
+        return cls(dataset.reader, labels, name, projection=projection, shuffled=shuffled)
 
     @property
     def names(self) -> list[str]:
@@ -169,19 +171,18 @@ class DatasetRows:
         return self
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:
-        """Give the rows, one batch a block."""
+        """Give the rows in batches of whole chunks."""
+        reader = self.reader
+        run = reader.run_rows
+        width = reader.n_columns * reader.dtype.itemsize
+        step = run * max(1, BATCH_BYTES // (run * width))
         begin = 0
-        for block, size in enumerate(self.reader.sizes):
-            a, b = max(start - begin, 0), min(stop - begin, size)
-            if a < b:
-                yield self._part(block, a, b, size)
+        for block, size in enumerate(reader.sizes):
+            first, last = max(start - begin, 0), min(stop - begin, size)
+            for a in range(first, last, step):
+                X, y = reader.rows(block, np.arange(a, min(a + step, last)))
+                yield Batch(X, None if self.labels is None else y)
             begin += size
-
-    def _part(self, block: int, a: int, b: int, size: int) -> Batch:
-        if b - a < size:
-            X, y = self.reader.rows(block, np.arange(a, b))
-            return Batch(X, y if self.labels is not None else None)
-        return Batch(self.reader.block(block), self.reader.labels(block) if self.labels else None)
 
 
 def _labels_of(dataset: Dataset) -> Labels | None:

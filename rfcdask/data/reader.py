@@ -130,10 +130,19 @@ class StoreReader:
         try:
             if not self.location.exists(shard_key(name, block)):
                 raise FileNotFoundError(shard_key(name, block))
-            got = array[start:stop] if local is None else array.oindex[start + local]
+            got = _select(array, start, stop, local)
         except Exception as error:
             raise damage(self.location, array, name, block, start, stop) from error
         return np.asarray(got)
+
+
+def _select(array: Any, start: int, stop: int, local: IntArray | None) -> Any:
+    if local is None:
+        return array[start:stop]
+    if np.array_equal(local, np.arange(local[0], local[0] + len(local))):
+        # zarr is much faster at slices than at lists of neighbours.
+        return array[start + int(local[0]) : start + int(local[0]) + len(local)]
+    return array.oindex[start + local]
 
 
 def float_type(stored: np.dtype[Any]) -> np.dtype[Any]:

@@ -114,9 +114,14 @@ def _take(batches: Iterator[Batch], size: int, left: list[Batch]) -> Iterator[Ba
         yield batch
 
 
+def is_sparse(X: Any) -> bool:
+    """Whether rows are a scipy sparse matrix or array."""
+    return bool(sparse.issparse(X))
+
+
 def dense(X: Any, n_columns: int) -> Array:
     """Return rows as a dense array, whatever they came as."""
-    rows: Array = X.toarray() if sparse.issparse(X) else np.asarray(X)
+    rows: Array = X.toarray() if is_sparse(X) else np.asarray(X)
     if rows.shape[1] != n_columns:
         raise DataError(f"a batch has {rows.shape[1]} columns where {n_columns} were expected.")
     return rows

@@ -151,7 +151,7 @@ def bad_rows_of(X: Array, y: Array | None) -> IntArray:
     """Return the rows of a dense batch that hold a value or a label which is not finite."""
     bad: Array = np.zeros(len(X), bool)
     if X.dtype.kind == "f":
-        bad = ~np.isfinite(X).all(axis=1)
+        bad = np.logical_not(np.isfinite(X).all(axis=1))
     if y is not None:
         bad |= is_missing(np.asarray(y))
     return np.flatnonzero(bad)
