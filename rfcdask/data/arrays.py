@@ -17,7 +17,7 @@ from rfcdask._types import Array, IntArray
 from rfcdask.data.errors import DataError
 from rfcdask.data.labels import LabelTally
 from rfcdask.data.location import Location
-from rfcdask.data.source import Batch, Wishes
+from rfcdask.data.source import Batch, Wishes, is_sparse
 from rfcdask.data.survey import Survey, bad_rows_of
 from rfcdask.data.textfiles import file_facts
 from rfcdask.progress import track
@@ -186,9 +186,7 @@ class ArrayRows:
         tally, bad, place = LabelTally(), [np.empty(0, np.int64)], 0
         with track("checking the rows", n_rows, "rows", progress=wishes.progress) as report:
             for X, y in self.read(0, n_rows):
-                found = bad_rows_of(X.data[:, None] if hasattr(X, "indptr") else X, y)
-                if hasattr(X, "indptr"):
-                    found = _rows_of_values(X, found, y)
+                found = bad_rows_of(X, y)
                 if len(found) and not wishes.drop:
                     raise DataError(self._say_bad(X, y, int(found[0]), place))
                 bad.append(found + place)
@@ -199,14 +197,8 @@ class ArrayRows:
         return np.concatenate(bad), tally
 
     def _say_bad(self, X: Any, y: Array | None, row: int, place: int) -> str:
-        values = X[row].toarray()[0] if hasattr(X, "indptr") else X[row]
+        values = X[row].toarray()[0] if is_sparse(X) else X[row]
         return say_bad(", ".join(self.names), place + row, values, None if y is None else y[row])
-
-
-def _rows_of_values(X: Any, places: IntArray, y: Array | None) -> IntArray:
-    rows = np.searchsorted(X.indptr, places, side="right") - 1
-    labels = np.empty((X.shape[0], 0)) if y is not None else np.empty((0, 0))
-    return np.union1d(rows, bad_rows_of(labels, y))
 
 
 def _given_type(dtype: np.dtype[Any], tally: LabelTally) -> Any:
@@ -233,7 +225,7 @@ def batch_rows(rows: Any) -> int:
 
 def _take(rows: Any, span: slice) -> Any:
     part = rows[span]
-    return part if hasattr(part, "indptr") else np.asarray(part)
+    return part if is_sparse(part) else np.asarray(part)
 
 
 def flat(y: Any) -> Array:

@@ -170,10 +170,7 @@ def finish(plan: Plan, rows: Source, survey: Survey, request: Request, seed: int
         "seed": seed,
         "scale": getattr(rows, "scale", None) if scale is None else scale,
         "dropped_rows": len(survey.dropped),
-        "mean": stats.mean.tolist(),
-        "variance": stats.variance.tolist(),
-        "min": stats.minimum.tolist(),
-        "max": stats.maximum.tolist(),
+        **stats.attributes(),
     }
     group = zarr.open_group(store=plan.location.store(read_only=False), mode="r+")
     plan.location.sweep_partial_files()

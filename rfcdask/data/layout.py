@@ -104,8 +104,6 @@ def _create(
         chunks=(layout.chunk_rows, *columns),
         shards=(layout.block_rows, *columns),
         compressors=codecs(layout.compressor),
-        # An all-zero shard is written like any other, so that a missing file is always damage.
-        config={"write_empty_chunks": True},
     )
 
 

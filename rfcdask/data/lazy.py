@@ -115,11 +115,11 @@ def _look_at(X: Any, y: Any, start: int, drop: bool) -> tuple[IntArray, LabelTal
     tally = LabelTally()
     labels = None if y is None else flat(y)
     n_rows = X.shape[0] if X is not None else len(flat(y))
-    values = np.empty((n_rows, 0)) if X is None else np.asarray(X)
+    values = np.empty((n_rows, 0)) if X is None else X
     bad = bad_rows_of(values, labels)
     if len(bad) and not drop:
         label = None if labels is None else labels[bad[0]]
-        raise DataError(say_bad("y", start + int(bad[0]), values[bad[0]], label))
+        raise DataError(say_bad("y", start + int(bad[0]), np.empty(0), label))
     if labels is not None and len(labels) > len(bad):
         tally.add(np.delete(labels, bad))
     return bad, tally

@@ -18,9 +18,12 @@ PARTIAL_SUFFIX = ".partial"
 """How zarr and this module end the names of files that are still being written."""
 
 
+_LOCAL = ("file://", "local://")
+
+
 def is_url(path: str) -> bool:
     """Tell fsspec URLs from local paths."""
-    return "://" in path and not path.startswith("file://")
+    return "://" in path and not path.startswith(_LOCAL)
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Location:
         """Make a location that means the same in every worker, whatever its directory."""
         text = os.fspath(path)
         if not is_url(text):
-            text = str(Path(text.removeprefix("file://")).expanduser().absolute())
+            text = str(Path(text.rpartition("://")[2]).expanduser().absolute())
         return cls(text.rstrip("/"), tuple(sorted((options or {}).items())))
 
     def __str__(self) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from dask.delayed import delayed
@@ -53,7 +55,11 @@ def run_tasks(
 
 def call_later(function: Callable[..., Any], *args: Any) -> Any:
     """Return a delayed call; the arguments are passed as they are, not searched for tasks."""
-    return delayed(function, pure=False, traverse=False)(*args)
+    return delayed(partial(function, *args), name=_name(function), pure=False, traverse=False)()
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return f"{function.__name__}-{uuid.uuid4().hex}"
 
 
 def _compute_here(task: Any) -> Any:

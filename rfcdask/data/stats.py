@@ -30,6 +30,19 @@ class ColumnStats:
         """Variance of each column, divided by the number of rows."""
         return self.m2 / self.count
 
+    def attributes(self) -> dict[str, list[float | None]]:
+        """Return what a store keeps; JSON knows no infinity, so None stands for it."""
+        kept = {
+            "mean": self.mean,
+            "variance": self.variance,
+            "min": self.minimum,
+            "max": self.maximum,
+        }
+        return {
+            name: [value if np.isfinite(value) else None for value in values.tolist()]
+            for name, values in kept.items()
+        }
+
     def to_json(self) -> dict[str, Any]:
         """Return plain lists; Python writes floats so that they come back bit for bit."""
         return {
@@ -49,12 +62,15 @@ class ColumnStats:
 
 def column_stats(X: Array) -> ColumnStats:
     """Return the statistics of a dense block, in tiles and with a stable update."""
-    return merge(_tile_stats(X[a : a + TILE_ROWS]) for a in range(0, len(X), TILE_ROWS))
+    # Squares of values near the end of float64 overflow; the variance is then infinite.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return merge(_tile_stats(X[a : a + TILE_ROWS]) for a in range(0, len(X), TILE_ROWS))
 
 
 def merge(parts: Iterable[ColumnStats]) -> ColumnStats:
     """Join the statistics of disjoint rows, in the given order (Chan, Golub, LeVeque)."""
-    return reduce(_join, parts)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return reduce(_join, parts)
 
 
 def _tile_stats(tile: Array) -> ColumnStats:

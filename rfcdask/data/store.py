@@ -86,7 +86,7 @@ def make_reader(location: Location, group: zarr.Group, attrs: dict[str, Any]) ->
     n_rows, block = X.shape[0], X.shards[0]
     return StoreReader(
         location=location,
-        fingerprint=tokenize(attrs, X.shape, X.shards, X.chunks, str(X.dtype)),
+        fingerprint=tokenize(attrs, X.metadata.to_dict(), str(y and y.metadata.to_dict())),
         sizes=tuple(min(block, n_rows - start) for start in range(0, n_rows, block)),
         n_columns=X.shape[1],
         block_rows=block,

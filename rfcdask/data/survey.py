@@ -12,6 +12,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from scipy import sparse
 
 from rfcdask._types import Array, IntArray
 from rfcdask.data.labels import Labels, LabelTally, is_missing
@@ -147,10 +148,14 @@ def _range(values):  # type: ignore[no-untyped-def]
     return whole, single, low, high
 
 
-def bad_rows_of(X: Array, y: Array | None) -> IntArray:
-    """Return the rows of a dense batch that hold a value or a label which is not finite."""
-    bad: Array = np.zeros(len(X), bool)
-    if X.dtype.kind == "f":
+def bad_rows_of(X: Any, y: Array | None) -> IntArray:
+    """Return the rows, dense or CSR, that hold a value or a label which is not finite."""
+    bad: Array = np.zeros(X.shape[0], bool)
+    if sparse.issparse(X):
+        bad[np.searchsorted(X.indptr, np.flatnonzero(~np.isfinite(X.data)), side="right") - 1] = (
+            True
+        )
+    elif X.dtype.kind == "f":
         bad = np.logical_not(np.isfinite(X).all(axis=1))
     if y is not None:
         bad |= is_missing(np.asarray(y))

@@ -65,10 +65,10 @@ class WriteBlock:
         location.delete(shard_key(name, block))
         start, stop = layout.span(block)
         store = location.store(read_only=False)
-        array = zarr.open_array(
-            store=store, path=name, mode="r+", config={"write_empty_chunks": True}
-        )
-        array[start:stop] = values
+        array: Any = zarr.open_array(store=store, path=name, mode="r+")
+        # A chunk of zeros is written too: left out, it could not be told from a lost one, and
+        # negative zeros would lose their sign.
+        array.with_config({"write_empty_chunks": True})[start:stop] = values
 
 
 def put_rows(
