@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from dask.base import compute
-from dask.delayed import delayed
 from scipy import sparse
 
 from rfcdask._types import Array, DaskArray, IntArray
 from rfcdask.data.errors import DataError
 from rfcdask.data.reader import Reader
+from rfcdask.data.run import call_later
 
 
 class Rows(NamedTuple):
@@ -48,8 +48,6 @@ def gather(reader: Reader, indices: Any, client: Any = None) -> Rows:
     wanted = _checked(indices, sum(reader.sizes))
     unique, inverse = np.unique(wanted, return_inverse=True)
     parts = _compute(_tasks(reader, unique), client)
-    if not parts:
-        raise DataError("no row was asked for: give at least one row number.")
     stack = sparse.vstack if sparse.issparse(parts[0][0]) else np.concatenate
     X = stack([part[0] for part in parts])
     y = None if reader.label_dtype is None else np.concatenate([part[1] for part in parts])
@@ -63,15 +61,10 @@ def _tasks(reader: Reader, unique: IntArray) -> list[Any]:
     blocks = np.searchsorted(edges, unique, side="right") - 1
     touched, starts = np.unique(blocks, return_index=True)
     groups = np.split(unique, starts[1:])
-    read = delayed(_read_rows, pure=False)
     return [
-        read(reader, int(block), group - edges[block])
+        call_later(reader.rows, int(block), group - edges[block])
         for block, group in zip(touched, groups, strict=True)
     ]
-
-
-def _read_rows(reader: Reader, block: int, local: IntArray) -> tuple[Any, Array | None]:
-    return reader.rows(block, local)
 
 
 def _compute(tasks: list[Any], client: Any) -> list[Any]:
@@ -84,6 +77,8 @@ def _checked(indices: Any, n_rows: int) -> IntArray:
     wanted = np.atleast_1d(np.asarray(indices))
     if wanted.ndim != 1 or not np.issubdtype(wanted.dtype, np.integer):
         raise DataError("row numbers are a one-dimensional list of integers.")
+    if not wanted.size:
+        raise DataError("no row was asked for: give at least one row number.")
     wanted = wanted.astype(np.int64)
     outside = wanted[(wanted < 0) | (wanted >= n_rows)]
     if outside.size:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numba
 import numpy as np
-from scipy import sparse
 
 from rfcdask._types import Array, IntArray
 from rfcdask.data.labels import Labels, LabelTally, is_missing
@@ -151,10 +150,9 @@ def _range(values):  # type: ignore[no-untyped-def]
 def bad_rows_of(X: Any, y: Array | None) -> IntArray:
     """Return the rows, dense or CSR, that hold a value or a label which is not finite."""
     bad: Array = np.zeros(X.shape[0], bool)
-    if sparse.issparse(X):
-        bad[np.searchsorted(X.indptr, np.flatnonzero(~np.isfinite(X.data)), side="right") - 1] = (
-            True
-        )
+    if hasattr(X, "indptr"):
+        places = np.flatnonzero(~np.isfinite(X.data))
+        bad[np.searchsorted(X.indptr, places, side="right") - 1] = True
     elif X.dtype.kind == "f":
         bad = np.logical_not(np.isfinite(X).all(axis=1))
     if y is not None:
