@@ -111,9 +111,7 @@ def begin(location: Location, request: Request, random_state: Any, *, drawn: boo
     return seed
 
 
-def prepare(
-    plan: Plan, request: Request, seed: int | None, inherited: SparseProjection | None
-) -> None:
+def prepare(plan: Plan, request: Request, inherited: SparseProjection | None) -> None:
     """Make the arrays and the projection, unless a first attempt did."""
     check_space(plan, scratch=bool(request.options["shuffle"]))
     group = zarr.open_group(store=plan.location.store(read_only=False), mode="r+")
@@ -121,7 +119,8 @@ def prepare(
     if missing:
         create_arrays(group, plan.layout, missing)
     if plan.projected:
-        assert seed is not None
+        seed = plan.projection_seed
+        assert seed is not None  # drawn in `begin`
         projection = draw_projection(plan.source_columns, plan.layout.n_columns, seed)
         save_projection(group, projection)
     elif inherited is not None:

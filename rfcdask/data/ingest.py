@@ -16,7 +16,7 @@ from rfcdask.data.drive import shuffle_blocks, write_blocks
 from rfcdask.data.errors import DataError
 from rfcdask.data.journal import Journal
 from rfcdask.data.labels import TASKS
-from rfcdask.data.layout import BLOCK_BYTES, plan_layout
+from rfcdask.data.layout import BLOCK_BYTES, COMPRESSORS, plan_layout
 from rfcdask.data.location import Location
 from rfcdask.data.run import current_client
 from rfcdask.data.source import Source, Wishes
@@ -120,7 +120,8 @@ def ingest(
     >>> rf.ingest((X, y), "memory://doctest.zarr", overwrite=True).X.shape
     (100, 3)
     """
-    _check(task, nan, scale)
+    block_bytes = parse_bytes(block_size)
+    _check(task, nan, scale, compressor, block_bytes, project)
     client = current_client(client)
     location = Location.of(dest, storage_options)
     wishes = Wishes(label, task, nan, n_columns, zero_based, delimiter, header, progress, client)
@@ -141,7 +142,7 @@ def ingest(
                 "delimiter": delimiter,
                 "header": header,
                 "compressor": compressor,
-                "block_bytes": parse_bytes(block_size),
+                "block_bytes": block_bytes,
             },
         )
         if found_finished(location, request, overwrite=overwrite):
@@ -149,18 +150,31 @@ def ingest(
         with destination_errors(location):
             seed = begin(location, request, random_state, drawn=shuffle or project is not None)
         survey = _survey(rows, wishes, Journal(location), check)
-        plan = _plan(location, rows, survey, request)
+        plan = _plan(location, rows, survey, request, seed)
         _write(plan, rows, survey, request, seed, progress, client)
     return open_location(location)
 
 
-def _check(task: str, nan: str, scale: float | None) -> None:
+def _check(
+    task: str,
+    nan: str,
+    scale: float | None,
+    compressor: str | None,
+    block_bytes: int,
+    project: int | None,
+) -> None:
     if task not in TASKS:
         raise DataError(f"task={task!r} is not one of {TASKS}.")
     if nan not in ("raise", "drop"):
         raise DataError(f"nan={nan!r} is neither 'raise' nor 'drop'.")
     if scale is not None and not 0 < abs(scale) < float("inf"):
         raise DataError(f"scale={scale} is no finite factor other than 0.")
+    if compressor not in COMPRESSORS:
+        raise DataError(f"compressor={compressor!r} is not one of {COMPRESSORS}.")
+    if block_bytes < 1:
+        raise DataError(f"block_size={block_bytes} is no size: give bytes, such as '64MB'.")
+    if project is not None and project < 1:
+        raise DataError(f"project={project}: give the number of columns to keep, at least 1.")
 
 
 def _plain_seed(random_state: Any) -> Any:
@@ -190,7 +204,9 @@ def _survey(
     return survey
 
 
-def _plan(location: Location, rows: Source, survey: Survey, request: Request) -> Plan:
+def _plan(
+    location: Location, rows: Source, survey: Survey, request: Request, seed: int | None
+) -> Plan:
     options = request.options
     projected = options["project"] is not None
     layout = plan_layout(
@@ -202,7 +218,9 @@ def _plan(location: Location, rows: Source, survey: Survey, request: Request) ->
         block_bytes=options["block_bytes"],
     )
     name = ", ".join(rows.names[:3])
-    return Plan(location, layout, survey.labels, survey.n_columns, name, projected)
+    return Plan(
+        location, layout, survey.labels, survey.n_columns, name, seed if projected else None
+    )
 
 
 def _write(
@@ -215,7 +233,7 @@ def _write(
     client: Any,
 ) -> None:
     with destination_errors(plan.location):
-        prepare(plan, request, seed, getattr(rows, "projection", None))
+        prepare(plan, request, getattr(rows, "projection", None))
     if request.options["shuffle"]:
         assert seed is not None
         shuffle_blocks(plan, rows, survey, seed, progress, client)

@@ -10,8 +10,6 @@ import numpy as np
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
-from rfcdask.data.errors import DataError
-
 FORMAT = 1
 """Number of the store's layout; raised when a reader of the old one would misread it."""
 
@@ -64,12 +62,8 @@ def plan_layout(
     chunk_bytes: int | None = None,
 ) -> Layout:
     """Cut rows into blocks of about `block_bytes` made of whole chunks of about `chunk_bytes`."""
-    if block_bytes < 1:
-        raise DataError(f"block_size={block_bytes} is no size: give bytes, such as '64MB'.")
     if chunk_bytes is None:
         chunk_bytes = min(CHUNK_BYTES, block_bytes // 8)
-    if compressor not in COMPRESSORS:
-        raise DataError(f"compressor={compressor!r} is not one of {COMPRESSORS}.")
     row_bytes = n_columns * np.dtype(dtype).itemsize
     chunk_rows = min(max(1, chunk_bytes // row_bytes), n_rows)
     chunks_a_block = max(1, block_bytes // (row_bytes * chunk_rows))

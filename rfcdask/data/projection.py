@@ -64,8 +64,6 @@ class SparseProjection:
 
 def draw_projection(n_columns: int, n_components: int, seed: int) -> SparseProjection:
     """Draw the matrix; the same seed gives the same one."""
-    if n_components < 1:
-        raise DataError(f"project={n_components}: give the number of columns to keep, at least 1.")
     model = SparseRandomProjection(n_components, random_state=np.random.RandomState(seed % 2**32))
     empty: CSR = sparse.csr_matrix(np.zeros((1, 0), np.float32))
     empty.resize(1, n_columns)  # only the shape is looked at

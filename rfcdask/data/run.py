@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -22,10 +23,11 @@ def current_client(client: Any = None) -> Any:
     """Return the given client, else the current one, else None."""
     if client is not None:
         return client
-    from distributed import default_client
-
+    distributed = sys.modules.get("distributed")
+    if distributed is None:  # nobody can have made a client
+        return None
     try:
-        return default_client()
+        return distributed.default_client()
     except ValueError:
         return None
 

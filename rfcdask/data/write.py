@@ -37,7 +37,12 @@ class Plan:
     labels: Labels | None
     source_columns: int
     source_name: str
-    projected: bool = False
+    projection_seed: int | None = None
+
+    @property
+    def projected(self) -> bool:
+        """Whether rows are projected on their way."""
+        return self.projection_seed is not None
 
 
 Sink = Callable[[int, Array, "Array | None"], None]
@@ -139,11 +144,14 @@ def convert(plan: Plan, X: Any, first: int) -> Array:
 
 
 def _projection(plan: Plan) -> SparseProjection:
-    return _load_projection(plan.location)
+    return _load_projection(
+        plan.location, plan.projection_seed, plan.source_columns, plan.layout.n_columns
+    )
 
 
 @lru_cache(maxsize=4)
-def _load_projection(location: Location) -> SparseProjection:
+def _load_projection(location: Location, *_drawn_from: int | None) -> SparseProjection:
+    # What it was drawn from is part of the key: the store may be another one of the same name.
     projection = load_projection(zarr.open_group(store=location.store(), mode="r"))
     assert projection is not None  # written before the first block
     return projection

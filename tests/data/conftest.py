@@ -6,7 +6,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cluster():
     """A real cluster of two processes; passed explicitly, it is nobody's default."""
     with (
