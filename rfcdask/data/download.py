@@ -10,7 +10,8 @@ from rfcdask.data.errors import DataError, missing_extra
 from rfcdask.progress import track
 
 ATTEMPTS = 5
-PIECE_BYTES = 2**18
+PIECE_BYTES = 2**14
+"""What is lost at most when a connection breaks."""
 TIMEOUT = 60
 
 

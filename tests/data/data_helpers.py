@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import threading
+import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -61,40 +63,45 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
-class PeakMemory:
-    """Samples the memory of this process and its children while a block runs."""
+def run_measured(
+    script: str, *arguments: object, timeout: float = 900
+) -> tuple[int, dict[str, Any]]:
+    """Run a Python script; return the peak of its and its children's memory, and its last line.
 
-    def __init__(self, pid: int | None = None, every: float = 0.005) -> None:
-        self.process = psutil.Process(pid)
-        self.every = every
-        self.peak = 0
-        self.base = 0
+    The memory is sampled from outside, as the proportional set size where the system has it, so
+    that pages shared by several processes count once. The last line is a JSON object.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    peak = 0
+    stop = time.monotonic() + timeout
+    while process.poll() is None and time.monotonic() < stop:
+        peak = max(peak, _memory_of_all(process.pid))
+        time.sleep(0.005)
+    out, errors = process.communicate(timeout=10)
+    assert process.returncode == 0, errors
+    return peak, json.loads(out.strip().splitlines()[-1])
 
-    def __enter__(self) -> PeakMemory:
-        self.base = self.now()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
 
-    def __exit__(self, *exc: object) -> None:
-        self._stop.set()
-        self._thread.join()
+def _memory_of_all(pid: int) -> int:
+    total = 0
+    try:
+        parent = psutil.Process(pid)
+        for process in [parent, *parent.children(recursive=True)]:
+            total += _memory_of(process)
+    except psutil.NoSuchProcess:
+        pass
+    return total
 
-    @property
-    def growth(self) -> int:
-        return self.peak - self.base
 
-    def now(self) -> int:
-        total = 0
-        for process in [self.process, *self.process.children(recursive=True)]:
-            try:
-                total += process.memory_info().rss
-            except psutil.NoSuchProcess:
-                continue
-        return total
-
-    def _watch(self) -> None:
-        while not self._stop.is_set():
-            self.peak = max(self.peak, self.now())
-            time.sleep(self.every)
+def _memory_of(process: psutil.Process) -> int:
+    try:
+        if process.children():
+            return int(process.memory_full_info().pss)
+        return int(process.memory_info().rss)
+    except (psutil.NoSuchProcess, psutil.AccessDenied, AttributeError):
+        return 0
