@@ -5,7 +5,6 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -63,15 +62,14 @@ class NpyFile:
 
     def get(self) -> Any:
         """Map the file."""
-        return _map_file(self.name, Path(self.name).stat().st_mtime_ns)
+        return _map_file(self.name)
 
     def identity(self) -> Any:
         """Name, size and time of the file."""
         return file_facts(self.name)
 
 
-@lru_cache(maxsize=16)
-def _map_file(name: str, _time: int) -> Any:
+def _map_file(name: str) -> Any:
     try:
         return np.load(name, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
@@ -97,7 +95,7 @@ class NpzMember:
         if not target.exists():
             with zipfile.ZipFile(self.archive) as archive:
                 archive.extract(f"{self.member}.npy", self.folder)
-        return _map_file(str(target), target.stat().st_mtime_ns)
+        return _map_file(str(target))
 
     def identity(self) -> Any:
         """Name, size and time of the archive."""
@@ -175,11 +173,12 @@ class ArrayRows:
         """Give slices of the arrays."""
         begin = 0
         for X, y in self.parts:
-            rows, labels = X.get(), None if y is None else y.get()
-            end = begin + rows.shape[0]
-            for a in range(max(start, begin), min(stop, end), step := batch_rows(rows)):
+            rows = X.get()
+            end, step = begin + rows.shape[0], batch_rows(rows)
+            del rows
+            for a in range(max(start, begin), min(stop, end), step):
                 span = slice(a - begin, min(a + step, stop, end) - begin)
-                yield Batch(_take(rows, span), None if labels is None else flat(labels[span]))
+                yield _read_span(X, y, span)
             begin = end
 
     def _look(self, n_rows: int, wishes: Wishes) -> tuple[IntArray, LabelTally]:
@@ -223,9 +222,11 @@ def batch_rows(rows: Any) -> int:
     return max(count // chunk[0], 1) * int(chunk[0]) if chunk else int(count)
 
 
-def _take(rows: Any, span: slice) -> Any:
-    part = rows[span]
-    return part if is_sparse(part) else np.asarray(part)
+def _read_span(X: Handle, y: Handle | None, span: slice) -> Batch:
+    # Files are mapped anew for every batch: the pages of a map count as memory until it goes.
+    rows = X.get()[span]
+    labels = None if y is None else flat(np.array(y.get()[span]))
+    return Batch(rows if is_sparse(rows) else np.array(rows), labels)
 
 
 def flat(y: Any) -> Array:

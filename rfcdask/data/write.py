@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,6 +46,10 @@ class Plan:
         return self.projection_seed is not None
 
 
+_ENCODING = threading.Lock()
+# The encoder holds two blocks beside the one it writes, and uses several threads by itself; one at
+# a time in a process keeps memory low while other threads read the next blocks.
+
 Sink = Callable[[int, Array, "Array | None"], None]
 """Takes a finished block: its number, its rows, its labels."""
 
@@ -58,7 +63,7 @@ class WriteBlock:
     def __call__(self, block: int, X: Array, y: Array | None) -> None:
         """Write rows and labels; a shard that is there already is replaced."""
         location = self.plan.location
-        with destination_errors(location):
+        with destination_errors(location), _ENCODING:
             self._write("X", block, X)
             if y is not None:
                 self._write("y", block, y)
