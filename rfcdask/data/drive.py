@@ -11,7 +11,7 @@ from dask.utils import format_bytes
 from rfcdask.data.errors import DataError
 from rfcdask.data.journal import Journal
 from rfcdask.data.lazy import DaskRows
-from rfcdask.data.run import call_later, run_tasks
+from rfcdask.data.run import WorkerDiedError, call_later, run_tasks
 from rfcdask.data.shuffle import ScatterBlock, gather_block, pieces_of, scatter_counts
 from rfcdask.data.source import Source, cut, keep_rows
 from rfcdask.data.survey import Survey
@@ -113,9 +113,21 @@ def _run(
     at_once: int | None = None,
 ) -> None:
     layout = plan.layout
+    try:
+        _count(phase, plan, run_tasks(tasks, client, at_once=at_once), n_done, progress)
+    except WorkerDiedError as error:
+        raise DataError(
+            f"a worker died while {phase}, most likely for want of memory; each of its threads "
+            f"holds about four blocks of {format_bytes(layout.block_bytes)}: pass a smaller "
+            "block_size= or give workers more memory; what is written stays."
+        ) from error
+
+
+def _count(phase: str, plan: Plan, done: Iterator[int], n_done: int, progress: Any) -> None:
+    layout = plan.layout
     with track(phase, layout.n_rows, "rows", progress=progress) as report:
         report.advance(min(n_done * layout.block_rows, layout.n_rows))
-        for number, rows in enumerate(run_tasks(tasks, client, at_once=at_once)):
+        for number, rows in enumerate(done):
             report.advance(rows)
             if number == 0:
                 _check_room(plan, n_done + 1)

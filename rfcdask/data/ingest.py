@@ -193,6 +193,10 @@ def _survey(
         survey = rows.survey(wishes)
         if survey.n_kept == 0:
             raise DataError(f"{rows.names[0]}: every row holds a value that is not finite.")
+        if wishes.n_columns not in (None, survey.n_columns):
+            raise DataError(
+                f"{rows.names[0]} has {survey.n_columns} columns, but n_columns={wishes.n_columns}."
+            )
         if check is not None:
             check(survey)
     except DataError:

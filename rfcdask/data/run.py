@@ -52,7 +52,16 @@ def run_tasks(
             yield from _window(tasks, lambda task: pool.submit(_compute_here, task), limit)
         return
     limit = at_once or max(2, 2 * sum(client.nthreads().values()))
-    yield from _window(tasks, lambda task: client.compute(task, retries=RETRIES), limit)
+    try:
+        yield from _window(tasks, lambda task: client.compute(task, retries=RETRIES), limit)
+    except Exception as error:
+        if type(error).__name__ == "KilledWorker":
+            raise WorkerDiedError(str(error)) from error
+        raise
+
+
+class WorkerDiedError(Exception):
+    """Workers died under a task again and again, which nearly always means memory."""
 
 
 def call_later(function: Callable[..., Any], *args: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
 import subprocess
 import sys
 import time
@@ -14,6 +15,10 @@ import numpy as np
 import psutil
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+
+# Children come from a server that has imported the package, so that a test may start many of them.
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["rfcdask"])
 
 
 def tree_bytes(folder: Path) -> dict[str, str]:

@@ -6,9 +6,12 @@ import bz2
 import errno
 import gzip
 import os
+import re
 import resource
-import subprocess
-import sys
+import shutil
+import signal
+import tempfile
+from pathlib import Path
 
 import dask.array as da
 import numpy as np
@@ -16,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zarr
-from data_helpers import svmlight_text, tree_bytes
+from data_helpers import CONTEXT, svmlight_text, tree_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -234,8 +237,6 @@ def test_bad_values_of_a_lazy_array_are_found_while_writing(tmp_path):
 )
 @given(st.sets(st.integers(0, 59), max_size=59), st.sampled_from(["svm", "svm.gz", "csv"]))
 def test_dropped_rows_are_the_bad_ones_and_no_others(tmp_path, bad, ending):
-    import shutil
-
     X = np.arange(120.0).reshape(60, 2) + 1
     text = X.astype(object)
     for row in bad:
@@ -321,47 +322,54 @@ def test_a_packed_file_that_is_cut_short(tmp_path):
     refused(tmp_path, "a.svm.gz", whole[: len(whole) // 2], "cut short or damaged")
 
 
-FILL = """
-import resource, signal, sys, numpy as np, rfcdask as rf
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-X = np.random.default_rng(0).standard_normal((4000, 10))
-if len(sys.argv) > 2:
-    # The first blocks compress well, a later one does not fit into the largest file allowed.
-    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
-X[:2000] = 0
-try:
-    rf.ingest(X, sys.argv[1], block_size=40_000)
-except rf.data.DataError as error:
-    print(error)
-    sys.exit(3)
-"""
+def fill_disk(dest: str, note: str, limit: int | None) -> None:
+    """Ingest with a limit on the size of files: early blocks compress well, later ones do not."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    if limit:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    X = np.random.default_rng(0).standard_normal((4000, 10))
+    X[:2000] = 0
+    write_note(note, lambda: rf.ingest(X, dest, block_size=40_000))
 
 
-def python(script, *arguments, **options):
-    return subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        **options,
-    )
+def ingest_as_nobody(dest: str, note: str) -> None:
+    if os.geteuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    write_note(note, lambda: rf.ingest(np.eye(3), dest))
 
 
-@pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="needs file size limits")
+def write_note(path: str, work) -> None:
+    file = os.open(path, os.O_WRONLY)
+    try:
+        work()
+    except DataError as error:
+        os.write(file, str(error).encode())
+
+
+def in_child(tmp_path, function, *arguments) -> str:
+    """Run a function in a process of its own; return what it was refused with."""
+    note = tmp_path / "note"
+    note.write_text("")
+    note.chmod(0o666)
+    process = CONTEXT.Process(target=function, args=(arguments[0], str(note), *arguments[1:]))
+    process.start()
+    process.join(120)
+    assert process.exitcode == 0
+    return note.read_text()
+
+
 def test_a_full_disk_keeps_what_was_written(tmp_path):
     dest = tmp_path / "a.zarr"
-    full = python(FILL, dest, 20_000)
-    assert full.returncode == 3, full.stderr
-    assert "no space left for" in full.stdout
-    assert "run the same ingest again" in full.stdout
-    done = {path: path.stat().st_mtime_ns for path in (dest / ".ingest/blocks").iterdir()}
-    assert done
-    shards = {p: p.stat().st_mtime_ns for p in dest.glob("X/c/*/0")}
-    again = python(FILL, dest)
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert all(path.stat().st_mtime_ns == stamp for path, stamp in shards.items() if stamp)
-    assert python(FILL, tmp_path / "calm.zarr").returncode == 0
+    said = in_child(tmp_path, fill_disk, str(dest), 20_000)
+    assert "no space left for" in said
+    assert "run the same ingest again" in said
+    assert list((dest / ".ingest/blocks").iterdir())
+    shards = {path: path.stat().st_mtime_ns for path in dest.glob("X/c/*/0")}
+    assert shards
+    assert in_child(tmp_path, fill_disk, str(dest), None) == ""
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in shards.items())
+    assert in_child(tmp_path, fill_disk, str(tmp_path / "calm.zarr"), None) == ""
     assert tree_bytes(dest) == tree_bytes(tmp_path / "calm.zarr")
 
 
@@ -380,28 +388,16 @@ def test_a_disk_that_is_too_small_is_noticed_before_the_work(tmp_path, monkeypat
     assert np.array_equal(rf.ingest(X, tmp_path / "a.zarr", block_size=16_000).X.compute(), X)
 
 
-DENIED = """
-import os, sys, numpy as np, rfcdask as rf
-rf.ingest(np.eye(3), "memory://warm.zarr")  # import everything while it can be read
-if os.geteuid() == 0:
-    os.setgid(65534); os.setuid(65534)
-try:
-    rf.ingest(np.eye(3), sys.argv[1])
-except rf.data.DataError as error:
-    print(error)
-    sys.exit(3)
-"""
-
-
 def test_no_right_to_write_is_said(tmp_path):
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o555)
-        done = python(DENIED, f"{folder}/a.zarr")
+        # Not below pytest's own folder, which nobody else may enter.
+        note = Path(tempfile.mkdtemp())
+        note.chmod(0o755)
+        said = in_child(note, ingest_as_nobody, f"{folder}/a.zarr")
         os.chmod(folder, 0o755)
-    assert done.returncode == 3, done.stderr
-    assert "no right to write to" in done.stdout
+        shutil.rmtree(note)
+    assert "no right to write to" in said
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(DataError, match=r"no right to write|exists"):
         rf.ingest(np.eye(3), tmp_path / "file" / "a.zarr")
@@ -451,8 +447,6 @@ def test_a_damaged_chunk_is_named(tmp_path, stored):
     with pytest.raises(DamagedStoreError) as caught:
         stored.X.compute()
     first = 2 * layout.block_rows
-    import re
-
     found = re.search(
         r"chunk (\d+) of array X \(rows (\d+) to (\d+), in shard 2\)", str(caught.value)
     )
@@ -474,3 +468,20 @@ def test_a_lost_shard_is_not_taken_for_zeros(tmp_path, stored):
     shard.write_bytes(shard.read_bytes()[:-7])
     with pytest.raises(DamagedStoreError, match="array y"):
         stored.y.compute()
+
+
+def test_faults_are_named_through_a_cluster_too(tmp_path, cluster):
+    (tmp_path / "a.svm").write_bytes(GOOD * 100 + b"1 1:oops\n")
+    with pytest.raises(DataError, match=r"a\.svm, line 201: .*'oops'"):
+        rf.ingest(tmp_path / "a.svm", tmp_path / "out.zarr", client=cluster)
+    X = np.ones((50, 2))
+    X[33, 1] = np.inf
+    with pytest.raises(DataError, match="row 33: column 1 is inf"):
+        rf.ingest(
+            da.from_array(X, chunks=(7, 2)), tmp_path / "b.zarr", block_size=160, client=cluster
+        )
+
+
+def test_the_number_of_columns_must_be_the_one_that_was_said(tmp_path):
+    with pytest.raises(DataError, match="X has 3 columns, but n_columns=4"):
+        rf.ingest(np.eye(3), tmp_path / "a.zarr", n_columns=4)

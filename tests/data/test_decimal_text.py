@@ -15,13 +15,13 @@ def bits(value: float) -> bytes:
     return struct.pack("<d", value)
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=800, deadline=None)
 @given(st.floats(allow_nan=False))
 def test_every_float_written_in_full_comes_back(value):
     assert bits(parse_decimal(repr(value).encode())) == bits(value)
 
 
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(
     st.from_regex(
         r"[+-]?([0-9]{1,22}(\.[0-9]{0,22})?|\.[0-9]{1,22})([eE][+-]?[0-9]{1,3})?", fullmatch=True
@@ -31,7 +31,7 @@ def test_any_decimal_is_what_python_makes_of_it(text):
     assert bits(parse_decimal(text.encode())) == bits(float(text))
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(st.integers(2**52, 2**53 - 1), st.integers(-60, 60))
 def test_ties_between_two_floats_round_to_even(mantissa, exponent):
     from fractions import Fraction

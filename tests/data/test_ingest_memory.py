@@ -30,8 +30,8 @@ def write_svmlight(path, n_bytes: int, columns: int = 28) -> int:
     return 4000 * copies
 
 
-def test_one_hundred_megabytes_of_text(tmp_path):
-    n_rows = write_svmlight(tmp_path / "rows.svm", 100 * 2**20)
+def test_sixty_megabytes_of_text(tmp_path):
+    n_rows = write_svmlight(tmp_path / "rows.svm", 60 * 2**20)
     peak, said = run_measured(INGEST, tmp_path / "rows.svm", tmp_path / "a.zarr")
     print(f"\npeak {peak / 2**20:.0f} MiB")
     assert said["rows"] == n_rows

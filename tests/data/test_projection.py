@@ -100,6 +100,16 @@ def test_a_projected_store_keeps_its_projection_when_it_is_copied(tmp_path):
     assert same_bits(copy.projection.matrix.toarray(), first.projection.matrix.toarray())
 
 
+def test_lazy_sparse_blocks_project_like_the_data_set(tmp_path):
+    ds = rf.synthetic("criteo", rows=20_000, random_state=1, block_size=2**21)
+    lazy = rf.ingest(
+        ds.X, tmp_path / "a.zarr", label=ds.y, project=30, random_state=0, block_size=2**20
+    )
+    straight = rf.ingest(ds, tmp_path / "b.zarr", project=30, random_state=0)
+    assert same_bits(lazy.X.compute(), straight.X.compute())
+    assert same_bits(lazy.y.compute(), straight.y.compute())
+
+
 PROJECT = """
 import json, sys, rfcdask as rf
 ds = rf.synthetic("criteo", rows=100_000, dest=sys.argv[1], project=250)

@@ -13,13 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_helpers import svmlight_text, tree_bytes
+from data_helpers import CONTEXT, svmlight_text, tree_bytes
 
 import rfcdask as rf
 from rfcdask.data.journal import Journal
-
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["rfcdask"])
 
 
 def run(source: str, dest: str, shuffle: bool, project: int) -> None:
@@ -69,8 +66,8 @@ def kill_at(process: multiprocessing.Process, dest: str, progress: int) -> bool:
     [(False, False, 0), (True, False, 0), (False, True, 0), (True, True, 5)],
 )
 def test_three_kills_leave_the_store_of_an_undisturbed_run(tmp_path, packed, shuffle, project):
-    X = np.random.default_rng(0).standard_normal((4000, 6))
-    text = svmlight_text(X, np.arange(4000) % 2)
+    X = np.random.default_rng(0).standard_normal((2500, 6))
+    text = svmlight_text(X, np.arange(2500) % 2)
     source = tmp_path / ("rows.svm.gz" if packed else "rows.svm")
     source.write_bytes(gzip.compress(text) if packed else text)
     calm = tmp_path / "calm.zarr"
@@ -92,6 +89,27 @@ def test_three_kills_leave_the_store_of_an_undisturbed_run(tmp_path, packed, shu
     if kills == 3:
         finish(start(str(source), str(dest), shuffle, project))
     assert tree_bytes(dest) == expected
+
+
+def test_a_worker_out_of_memory_is_explained(tmp_path):
+    import dask
+    import dask.array as da
+    from distributed import Client, LocalCluster
+
+    # With the meta given, nothing is called here: the function would end this very process.
+    meta = np.empty((0, 0))
+    lazy = da.ones((100, 3), chunks=(10, 3)).map_blocks(lambda block: os._exit(1), meta=meta)
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as local,
+        Client(local, set_as_default=False) as client,
+        pytest.raises(
+            rf.data.DataError, match=r"a worker died .* blocks of 1.12 kiB: .*block_size="
+        ),
+    ):
+        rf.ingest(lazy, tmp_path / "a.zarr", block_size=1200, client=client)
 
 
 class StopError(Exception):
