@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,11 @@ import numpy as np
 from rfcdask._types import Array, IntArray
 from rfcdask.data.errors import DataError
 from rfcdask.data.reader import Reader, float_type
+
+UNIT = 4096
+"""Rows whose split is drawn together."""
+MOST_ROWS = 10**9
+"""numpy draws hypergeometric numbers below this."""
 
 
 @dataclass(frozen=True)
@@ -70,28 +76,50 @@ class StandardReader:
 class SplitReader:
     """One part of a random split.
 
-    Which rows of a block are test rows follows from the seed and the block's number alone, so a
-    task needs neither a list of indices nor any other block.
+    Rows are drawn in units of fixed size, so which of them are test rows follows from the seed and
+    the number of rows alone, whatever the blocks; a task draws only the units of its own block.
     """
 
     base: Reader
     seed: int
-    test_counts: tuple[int, ...]
+    n_test: int
     test: bool
 
     @cached_property
-    def _blocks(self) -> list[int]:
-        # Blocks that give this part no row are left out: empty chunks trip many Dask functions.
-        return [block for block in range(len(self.base.sizes)) if self._count(block)]
+    def _edges(self) -> list[int]:
+        return [0, *np.cumsum(self.base.sizes).tolist()]
 
-    def _count(self, block: int) -> int:
-        test = self.test_counts[block]
-        return test if self.test else self.base.sizes[block] - test
+    @cached_property
+    def _kept(self) -> list[tuple[int, int]]:
+        """Number and size of the blocks of the base that give this part any row.
+
+        The others are left out: empty chunks trip many Dask functions.
+        """
+        before = [self._count_before(edge) for edge in self._edges]
+        sizes = [stop - start for start, stop in pairwise(before)]
+        return [(block, size) for block, size in enumerate(sizes) if size]
+
+    def _count_before(self, row: int) -> int:
+        """Return how many of the base's rows before this one belong to the part."""
+        unit, rest = divmod(row, UNIT)
+        counts = unit_counts(self._edges[-1], self.n_test, self.seed)
+        whole = int(counts[:unit].sum())
+        found = whole if self.test else unit * UNIT - whole
+        return found + (int((self._unit(unit) < rest).sum()) if rest else 0)
+
+    def _unit(self, unit: int) -> IntArray:
+        """Return the part's rows of one unit, counted from its start."""
+        n_rows = self._edges[-1]
+        order = np.random.default_rng([self.seed, unit]).permutation(
+            min(UNIT, n_rows - unit * UNIT)
+        )
+        cut = int(unit_counts(n_rows, self.n_test, self.seed)[unit])
+        return np.sort(order[:cut] if self.test else order[cut:])
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """Rows of each block of this part."""
-        return tuple(self._count(block) for block in self._blocks)
+        return tuple(size for _, size in self._kept)
 
     @property
     def n_columns(self) -> int:
@@ -115,41 +143,48 @@ class SplitReader:
 
     def picks(self, block: int) -> IntArray:
         """Return the rows of the part's block, counted from the start of the base's block."""
-        origin = self._blocks[block]
-        generator = np.random.default_rng([self.seed, origin])
-        order = generator.permutation(self.base.sizes[origin])
-        cut = self.test_counts[origin]
-        return np.sort(order[:cut] if self.test else order[cut:])
+        origin = self._kept[block][0]
+        start, stop = self._edges[origin], self._edges[origin + 1]
+        units = range(start // UNIT, -(-stop // UNIT))
+        rows = np.concatenate([self._unit(unit) + unit * UNIT for unit in units])
+        return rows[(rows >= start) & (rows < stop)] - start
 
     def block(self, block: int) -> Any:
         """Return this part's rows of one block."""
-        return self.base.block(self._blocks[block])[self.picks(block)]
+        return self.base.block(self._kept[block][0])[self.picks(block)]
 
     def labels(self, block: int) -> Array:
         """Return this part's labels of one block."""
-        return self.base.labels(self._blocks[block])[self.picks(block)]
+        return self.base.labels(self._kept[block][0])[self.picks(block)]
 
     def rows(self, block: int, local: IntArray) -> tuple[Any, Array | None]:
         """Return some of this part's rows of one block."""
-        return self.base.rows(self._blocks[block], self.picks(block)[local])
+        return self.base.rows(self._kept[block][0], self.picks(block)[local])
 
 
 def split_readers(base: Reader, test_size: float, seed: int) -> tuple[SplitReader, SplitReader]:
     """Split the rows uniformly: every set of that many rows is equally likely to be the test set.
 
-    How many test rows fall into each block is a multivariate hypergeometric draw, and which ones
-    a uniform choice within the block; together that is a uniform subset of all rows.
+    How many test rows fall into each unit is a multivariate hypergeometric draw, and which ones a
+    uniform choice within the unit; together that is a uniform subset of all rows.
     """
-    n_rows = sum(base.sizes)
-    n_test = count_test_rows(test_size, n_rows)
+    n_test = count_test_rows(test_size, sum(base.sizes))
+    return SplitReader(base, seed, n_test, test=False), SplitReader(base, seed, n_test, test=True)
+
+
+@lru_cache(maxsize=16)
+def unit_counts(n_rows: int, n_test: int, seed: int) -> IntArray:
+    """Return how many test rows each unit of rows holds."""
+    sizes = np.full(-(-n_rows // UNIT), UNIT)
+    sizes[-1] = n_rows - UNIT * (len(sizes) - 1)
     generator = np.random.default_rng([seed, 2**32 - 1])
-    counts = generator.multivariate_hypergeometric(base.sizes, n_test, method="marginals")
-    picked = tuple(int(count) for count in counts)
-    return SplitReader(base, seed, picked, test=False), SplitReader(base, seed, picked, test=True)
+    return generator.multivariate_hypergeometric(sizes, n_test, method="marginals")
 
 
 def count_test_rows(test_size: float, n_rows: int) -> int:
     """Return the number of test rows: a fraction is rounded up, as scikit-learn does."""
+    if n_rows >= MOST_ROWS:
+        raise DataError(f"{n_rows} rows cannot be split: fewer than {MOST_ROWS:,} can.")
     count = test_size if isinstance(test_size, int | np.integer) else np.ceil(test_size * n_rows)
     if not 0 < count < n_rows:
         raise DataError(

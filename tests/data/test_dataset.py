@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import dataclass
 
 import dask
 import numpy as np
@@ -153,20 +154,34 @@ def test_the_seed_decides_the_split(path):
             ds.split(bad)
 
 
+@dataclass(frozen=True)
 class Numbers(Reader):
     """Six rows in blocks of 1, 2 and 3."""
 
-    sizes = (1, 2, 3)
-    n_columns = 1
-    dtype = np.dtype(int)
-    label_dtype = None
-    run_rows = 1
+    sizes: tuple[int, ...] = (1, 2, 3)
+    n_columns: int = 1
 
     def block(self, block):
         return np.arange(self.sizes[block])[:, None] + sum(self.sizes[:block])
 
 
-def test_every_test_set_is_equally_likely():
+def test_the_split_does_not_depend_on_the_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr("rfcdask.data.views.UNIT", 64)
+    X = np.arange(1000.0)[:, None]
+    parts = [
+        rf.ingest(X, tmp_path / f"{size}.zarr", block_size=size).split(0.37, random_state=5)
+        for size in (8000, 3000, 504, 40)
+    ]
+    for train, test in parts:
+        assert same_bits(train.X.compute(), parts[0][0].X.compute())
+        assert same_bits(test.X.compute(), parts[0][1].X.compute())
+        wanted = np.arange(len(test))[::-7]
+        assert same_bits(test.rows(wanted).X, test.X.compute()[wanted])
+    assert len(parts[0][1]) == 370
+
+
+def test_every_test_set_is_equally_likely(monkeypatch):
+    monkeypatch.setattr("rfcdask.data.views.UNIT", 2)
     from math import comb
 
     from scipy.stats import chisquare
