@@ -12,7 +12,7 @@ from rfcdask.data.errors import DataError
 from rfcdask.data.journal import Journal
 from rfcdask.data.lazy import DaskRows
 from rfcdask.data.run import WorkerDiedError, call_later, run_tasks
-from rfcdask.data.shuffle import ScatterBlock, gather_block, pieces_of, scatter_counts
+from rfcdask.data.shuffle import Deal, ScatterBlock, gather_block, pieces_of, run_counts
 from rfcdask.data.source import Source, cut, keep_rows
 from rfcdask.data.survey import Survey
 from rfcdask.data.write import (
@@ -44,18 +44,23 @@ def shuffle_blocks(
     """
     journal = Journal(plan.location)
     written = journal.done()
-    counts = scatter_counts(plan.layout.sizes(), seed)
+    deal = Deal(plan.layout.n_rows, seed)
     at_once = 1 if client is None else None
     if not written:
         scattered = journal.scattered()
-        tasks = block_tasks(plan, rows, survey, ScatterBlock(plan, seed), scattered)
+        tasks = block_tasks(plan, rows, survey, ScatterBlock(plan, deal), scattered)
         here = None if not rows.in_parallel else client
         _run("scattering rows", plan, tasks, len(scattered), progress, here, at_once or 1)
     left = [block for block in range(plan.layout.n_blocks) if block not in written]
-    gathers = (
-        call_later(gather_block, plan, seed, block, pieces_of(counts, block)) for block in left
-    )
-    _run("writing rows", plan, gathers, len(written), progress, client, at_once)
+    if left:
+        gathers = _gather_tasks(plan, deal, left)
+        _run("writing rows", plan, gathers, len(written), progress, client, at_once)
+
+
+def _gather_tasks(plan: Plan, deal: Deal, left: list[int]) -> Iterator[Any]:
+    counts = run_counts(plan)
+    for block in left:
+        yield call_later(gather_block, plan, deal, block, pieces_of(plan, deal, counts, block))
 
 
 def block_tasks(

@@ -2,53 +2,73 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
 from data_helpers import chunk_sizes, run_measured
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2_contingency, chisquare
 
 import rfcdask as rf
-from rfcdask.data.layout import Layout
-from rfcdask.data.location import Location
-from rfcdask.data.shuffle import ScatterBlock, gather_block, pieces_of, scatter_counts
-from rfcdask.data.write import Plan
+from rfcdask.data.shuffle import Deal, _unit_counts
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.integers(2, 200).flatmap(chunk_sizes), st.integers(0, 2**40))
-def test_every_place_is_taken_once(sizes, seed):
-    counts = scatter_counts(sizes, seed)
-    assert counts.sum(axis=1).tolist() == list(sizes)
-    assert counts.sum(axis=0).tolist() == list(sizes)
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 300).flatmap(chunk_sizes), st.integers(1, 40), st.integers(0, 2**40))
+def test_every_place_is_taken_once(sizes, bucket, seed):
+    n = sum(sizes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rfcdask.data.shuffle.LEAST_BUCKET", bucket)
+        _unit_counts.cache_clear()
+        deal = Deal(n, seed)
+        whole = deal.buckets_of(0, n)
+        places = np.concatenate([deal.order(b) for b in range(deal.n_buckets)])
+        edges = np.cumsum([0, *sizes])
+        parts = [deal.buckets_of(a, b) for a, b in pairwise(edges.tolist())]
+    assert np.array_equal(np.bincount(whole), np.diff([*range(0, n, bucket), n]))
+    assert np.array_equal(np.sort(places), np.arange(n))
+    assert np.array_equal(np.concatenate(parts), whole)
 
 
-def test_every_permutation_of_five_rows_is_equally_likely(tmp_path, monkeypatch):
-    """Blocks of 2, 2 and 1 rows, 120 permutations, each drawn about 30 times."""
-    runs: dict[str, bytes] = {}
-    monkeypatch.setattr(
-        Location, "write", lambda self, name, data: runs.update({name: bytes(data)})
-    )
-    monkeypatch.setattr(Location, "read", lambda self, name, a, b: runs[name][a:b])
-    found: dict[int, list[int]] = {}
-    monkeypatch.setattr(
-        "rfcdask.data.shuffle.WriteBlock.__call__",
-        lambda self, block, X, y: found.update({block: X[:, 0].tolist()}),
-    )
-    layout = Layout(n_rows=5, n_columns=1, dtype="<i8", block_rows=2, chunk_rows=1)
-    plan = Plan(Location.of(tmp_path), layout, None, 1, "test")
+def permutation(deal: Deal) -> tuple[int, ...]:
+    """The permutation that a deal stands for, in memory."""
+    buckets = deal.buckets_of(0, deal.n_rows)
+    places = np.empty(deal.n_rows, int)
+    for bucket in range(deal.n_buckets):
+        places[buckets == bucket] = deal.order(bucket)
+    return tuple(np.argsort(places).tolist())
+
+
+def test_every_permutation_of_five_rows_is_equally_likely(monkeypatch):
+    """Buckets of 2, 2 and 1 rows, 120 permutations, each drawn about 50 times."""
+    monkeypatch.setattr("rfcdask.data.shuffle.LEAST_BUCKET", 2)
+    _unit_counts.cache_clear()
     counts = dict.fromkeys(permutations(range(5)), 0)
-    for seed in range(3600):
-        drawn = scatter_counts((2, 2, 1), seed)
-        for block in range(3):
-            ScatterBlock(plan, seed)(block, np.arange(5)[2 * block : 2 * block + 2, None], None)
-        for block in range(3):
-            gather_block(plan, seed, block, pieces_of(drawn, block))
-        counts[tuple(found[0] + found[1] + found[2])] += 1
+    for seed in range(6000):
+        counts[permutation(Deal(5, seed))] += 1
     assert chisquare(list(counts.values())).pvalue > 1e-3
+
+
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.integers(20, 400), st.integers(1, 100), st.integers(60, 2000), st.integers(0, 2**30))
+def test_the_store_holds_that_permutation_whatever_the_blocks(tmp_path, n, bucket, block, seed):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rfcdask.data.shuffle.LEAST_BUCKET", bucket)
+        _unit_counts.cache_clear()
+        expected = permutation(Deal(n, seed))
+        ds = rf.ingest(
+            np.arange(n)[:, None],
+            tmp_path / "a.zarr",
+            shuffle=True,
+            random_state=seed,
+            block_size=block,
+            overwrite=True,
+        )
+        assert tuple(ds.X.compute()[:, 0].tolist()) == expected
 
 
 @pytest.mark.parametrize("kind", ["array", "csv", "svm"])
@@ -81,8 +101,10 @@ def test_the_seed_decides_the_order_whoever_does_the_work(tmp_path, cluster):
     kept = {"shuffle": True, "block_size": 2000}
     here = rf.ingest(X, tmp_path / "a.zarr", random_state=5, **kept).X.compute()
     there = rf.ingest(X, tmp_path / "b.zarr", random_state=5, client=cluster, **kept).X.compute()
+    blocks = rf.ingest(X, tmp_path / "d.zarr", random_state=5, shuffle=True).X.compute()
     other = rf.ingest(X, tmp_path / "c.zarr", random_state=6, **kept).X.compute()
     assert np.array_equal(here, there)
+    assert np.array_equal(here, blocks)
     assert not np.array_equal(here, other)
 
 
