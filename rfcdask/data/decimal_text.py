@@ -95,64 +95,74 @@ def _eisel_lemire(digits, power):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def parse_number(text, start, stop, bits, value):  # type: ignore[no-untyped-def]
-    """Parse the characters ``text[start:stop]``; `bits` and `value` share one word of memory.
+def _read_digits(text, i, stop):  # type: ignore[no-untyped-def]
+    """Read digits and a point; return where they end, their value, its power of ten, and if any.
 
-    Returns PARSED, with the number in ``value[0]``, or SLOW: ask Python.
+    More than 19 significant digits, or none, are left to Python.
     """
-    i = start
-    negative = False
-    if i < stop and (text[i] == 45 or text[i] == 43):
-        negative = text[i] == 45
-        i += 1
-    digits = _ZERO
+    digits, power = _ZERO, 0
     n_digits = 0  # significant ones taken into `digits`
     waiting = 0  # zeros seen since the last other digit: they count only if one follows
-    power = 0
-    seen = False
-    point = False
+    seen = point = False
     while i < stop:
         c = text[i]
         if c == 46 and not point:
             point = True
         elif 48 <= c <= 57:
             seen = True
-            if point:
-                power -= 1
-            if c == 48:
-                if n_digits > 0:
-                    waiting += 1
-            else:
+            power -= point
+            if c != 48:
                 n_digits += waiting + 1
                 if n_digits > _DIGITS:
-                    return SLOW
+                    return i, digits, power, False
                 for _ in range(waiting + 1):
                     digits = digits * np.uint64(10)
                 digits = digits + np.uint64(c - 48)
                 waiting = 0
+            elif n_digits > 0:
+                waiting += 1
         else:
             break
         i += 1
-    if not seen:
-        return SLOW
-    power += waiting
-    if i < stop:
-        if text[i] != 101 and text[i] != 69:
-            return SLOW
+    return i, digits, power + waiting, seen
+
+
+@numba.njit(cache=True, nogil=True)
+def _read_exponent(text, i, stop):  # type: ignore[no-untyped-def]
+    """Read what follows the digits, an exponent or nothing; return it and whether it is one."""
+    if i == stop:
+        return 0, True
+    if text[i] != 101 and text[i] != 69:
+        return 0, False
+    i += 1
+    minus = False
+    if i < stop and (text[i] == 45 or text[i] == 43):
+        minus = text[i] == 45
         i += 1
-        minus = False
-        if i < stop and (text[i] == 45 or text[i] == 43):
-            minus = text[i] == 45
-            i += 1
-        if i == stop or stop - i > 5:
-            return SLOW
-        exponent = 0
-        while i < stop:
-            if text[i] < 48 or text[i] > 57:
-                return SLOW
-            exponent = exponent * 10 + (text[i] - 48)
-            i += 1
-        power += -exponent if minus else exponent
+    if i == stop or stop - i > 5:
+        return 0, False
+    exponent = 0
+    while i < stop:
+        if text[i] < 48 or text[i] > 57:
+            return 0, False
+        exponent = exponent * 10 + (text[i] - 48)
+        i += 1
+    return -exponent if minus else exponent, True
+
+
+@numba.njit(cache=True, nogil=True)
+def parse_number(text, start, stop, bits, value):  # type: ignore[no-untyped-def]
+    """Parse the characters ``text[start:stop]``; `bits` and `value` share one word of memory.
+
+    Returns PARSED, with the number in ``value[0]``, or SLOW: ask Python.
+    """
+    signed = start < stop and (text[start] == 45 or text[start] == 43)
+    negative = signed and text[start] == 45
+    i, digits, power, seen = _read_digits(text, start + signed, stop)
+    exponent, fine = _read_exponent(text, i, stop)
+    if not (seen and fine):
+        return SLOW
+    power += exponent
     if digits == _ZERO:
         value[0] = -0.0 if negative else 0.0
         return PARSED

@@ -86,6 +86,11 @@ class SvmlightFiles:
 
     def survey(self, wishes: Wishes) -> Survey:
         """Parse everything once; malformed lines are named here."""
+        if wishes.label is not None and wishes.label is not False:
+            raise DataError(
+                f"label={wishes.label!r}: svmlight lines begin with their label; leave label= out, "
+                "or pass label=False for rows without labels."
+            )
         for path in self.paths:
             if file_size(path) == 0:
                 raise DataError(f"{path} is empty: give a file with rows.")

@@ -71,6 +71,43 @@ def _is_query(text, i, end):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
+def _skip_spaces(text, i, stop):  # type: ignore[no-untyped-def]
+    while i < stop and _is_space(text[i]):
+        i += 1
+    return i
+
+
+@numba.njit(cache=True, nogil=True)
+def _label_fault(text, start, end):  # type: ignore[no-untyped-def]
+    """Return what is wrong with the first token of a line, before it is read as a number."""
+    for j in range(start, end):
+        if text[j] == 58:
+            return _NO_LABEL
+        if text[j] == 44:
+            return _MANY_LABELS
+    return _FINE
+
+
+@numba.njit(cache=True, nogil=True)
+def _read_index(text, i, end, previous, least, largest):  # type: ignore[no-untyped-def]
+    """Read the index of a pair; return it, the place of the colon, and what is wrong with it."""
+    index = np.int64(0)
+    j = i
+    while j < end and 48 <= text[j] <= 57 and index <= LARGEST_INDEX:
+        index = index * 10 + (text[j] - 48)
+        j += 1
+    if j < end and 48 <= text[j] <= 57:
+        return index, j, _BEYOND
+    if j == i or j + 1 >= end or text[j] != 58:
+        return index, j, _NO_PAIR
+    if index <= previous:
+        return index, j, _ORDER
+    if index > largest:
+        return index, j, _BEYOND
+    return index, j, _BELOW if index < least else _FINE
+
+
+@numba.njit(cache=True, nogil=True)
 def _scan(text, least, largest, labels, indptr, indices, values, starts, slow):  # type: ignore[no-untyped-def]
     """Fill the arrays; return rows, values, slow numbers, the error's code and its place."""
     stop = len(text)
@@ -78,56 +115,34 @@ def _scan(text, least, largest, labels, indptr, indices, values, starts, slow): 
     value = bits.view(np.float64)
     rows = filled = n_slow = i = 0
     while i < stop:
-        while i < stop and _is_space(text[i]):
-            i += 1
+        i = _skip_spaces(text, i, stop)
         if i < stop and text[i] != 10 and text[i] != 35:
             end = _token_end(text, i, stop)
-            for j in range(i, end):
-                if text[j] == 58:
-                    return rows, filled, n_slow, _NO_LABEL, i
-                if text[j] == 44:
-                    return rows, filled, n_slow, _MANY_LABELS, i
+            fault = _label_fault(text, i, end)
+            if fault != _FINE:
+                return rows, filled, n_slow, fault, i
             starts[rows] = i
             if parse_number(text, i, end, bits, value) == PARSED:
                 labels[rows] = value[0]
             else:
                 slow[n_slow, 0], slow[n_slow, 1], slow[n_slow, 2] = -1 - rows, i, end
                 n_slow += 1
-            i = end
             previous = np.int64(-1)
-            while True:
-                while i < stop and _is_space(text[i]):
-                    i += 1
-                if i >= stop or text[i] == 10 or text[i] == 35:
-                    break
+            i = _skip_spaces(text, end, stop)
+            while i < stop and text[i] != 10 and text[i] != 35:
                 end = _token_end(text, i, stop)
-                if previous == -1 and _is_query(text, i, end):
-                    i = end
-                    continue
-                index = np.int64(0)
-                j = i
-                while j < end and 48 <= text[j] <= 57 and index <= LARGEST_INDEX:
-                    index = index * 10 + (text[j] - 48)
-                    j += 1
-                if j < end and 48 <= text[j] <= 57:
-                    return rows, filled, n_slow, _BEYOND, i
-                if j == i or j + 1 >= end or text[j] != 58:
-                    return rows, filled, n_slow, _NO_PAIR, i
-                if index <= previous:
-                    return rows, filled, n_slow, _ORDER, i
-                if index > largest:
-                    return rows, filled, n_slow, _BEYOND, i
-                if index < least:
-                    return rows, filled, n_slow, _BELOW, i
-                previous = index
-                if parse_number(text, j + 1, end, bits, value) == PARSED:
-                    values[filled] = value[0]
-                else:
-                    slow[n_slow, 0], slow[n_slow, 1], slow[n_slow, 2] = filled, j + 1, end
-                    n_slow += 1
-                indices[filled] = index
-                filled += 1
-                i = end
+                if previous >= 0 or not _is_query(text, i, end):
+                    index, colon, fault = _read_index(text, i, end, previous, least, largest)
+                    if fault != _FINE:
+                        return rows, filled, n_slow, fault, i
+                    if parse_number(text, colon + 1, end, bits, value) == PARSED:
+                        values[filled] = value[0]
+                    else:
+                        slow[n_slow, 0], slow[n_slow, 1], slow[n_slow, 2] = filled, colon + 1, end
+                        n_slow += 1
+                    indices[filled] = previous = index
+                    filled += 1
+                i = _skip_spaces(text, end, stop)
             rows += 1
             indptr[rows] = filled
         while i < stop and text[i] != 10:

@@ -482,6 +482,10 @@ def test_faults_are_named_through_a_cluster_too(tmp_path, cluster):
         )
 
 
+def test_svmlight_has_its_label_first(tmp_path):
+    refused(tmp_path, "a.svm", GOOD, "label='y': svmlight lines begin with their label", label="y")
+
+
 def test_the_number_of_columns_must_be_the_one_that_was_said(tmp_path):
     with pytest.raises(DataError, match="X has 3 columns, but n_columns=4"):
         rf.ingest(np.eye(3), tmp_path / "a.zarr", n_columns=4)
