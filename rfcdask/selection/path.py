@@ -22,10 +22,9 @@ from rfcdask.threads import one_blas_thread
 SOLVERS: dict[str, type[Greedy]] = {"giga": Giga, "frank-wolfe": FrankWolfe, "pursuit": Pursuit}
 MAX_STATES = 2000
 """For how many sizes the weights are remembered; a longer path remembers evenly spaced ones."""
-FLOOR_GAIN = 0.01
-FLOOR_PATIENCE = 50
-"""The floor is reached when this many steps, and one more for every second feature held, have
-lowered the error by less than that share."""
+FLOOR_GAIN, FLOOR_GROWTH, FLOOR_PATIENCE = 0.01, 1.05, 50
+"""The floor is reached when so many steps, and one more for every second feature held, have
+neither lowered the error by that share nor let the set of features grow by the other."""
 
 
 def check_solver(solver: str) -> None:
@@ -132,19 +131,24 @@ def follow(
 
 
 class _Floor:
-    """Notices when the error has stopped falling: rounding keeps single steps going for ever."""
+    """Notices when steps lead nowhere: rounding alone keeps single steps going for ever."""
 
     def __init__(self, resolution: float) -> None:
-        self.resolution, self.error, self.waited = resolution, math.inf, 0
+        self.resolution, self.error, self.size, self.waited = resolution, math.inf, 0, 0
 
     def reached_by(self, state: State) -> bool:
-        """Tell whether the squared error is rounding, or many steps have hardly lowered it."""
+        """Tell whether the squared error is rounding, or many steps have changed next to nothing.
+
+        A target that no features reach, such as labels, keeps the error up while the set grows;
+        a set that trades places at the same error is at its end.
+        """
         if state.error**2 < self.resolution:
             return True
-        if state.error < (1 - FLOOR_GAIN) * self.error:
-            self.error, self.waited = state.error, 0
+        size = len(state.atoms)
+        if state.error < (1 - FLOOR_GAIN) * self.error or size > FLOOR_GROWTH * self.size:
+            self.error, self.size, self.waited = min(state.error, self.error), size, 0
         self.waited += 1
-        return self.waited > FLOOR_PATIENCE + len(state.atoms) // 2
+        return self.waited > FLOOR_PATIENCE + size // 2
 
 
 def _remember(states: dict[int, State], state: State) -> None:

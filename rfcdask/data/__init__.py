@@ -1,0 +1,29 @@
+"""Rows on disk: stores of lazy blocks, readers, ingest, synthetic data and recipes."""
+
+from rfcdask.data.catalog import Recipe, load_recipe, recipe_names
+from rfcdask.data.dataset import Dataset
+from rfcdask.data.errors import DamagedStoreError, DataError, StoreExistsError, UnfinishedStoreError
+from rfcdask.data.fetch import fetch
+from rfcdask.data.gather import Rows, reader_of
+from rfcdask.data.ingest import ingest
+from rfcdask.data.projection import SparseProjection
+from rfcdask.data.store import open_dataset
+from rfcdask.data.synthetic import synthetic
+
+__all__ = [
+    "DamagedStoreError",
+    "DataError",
+    "Dataset",
+    "Recipe",
+    "Rows",
+    "SparseProjection",
+    "StoreExistsError",
+    "UnfinishedStoreError",
+    "fetch",
+    "ingest",
+    "load_recipe",
+    "open_dataset",
+    "reader_of",
+    "recipe_names",
+    "synthetic",
+]

@@ -1,0 +1,77 @@
+"""How a data set shows itself."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from dask.utils import format_bytes
+
+if TYPE_CHECKING:
+    from rfcdask.data.dataset import Dataset
+
+MANY = 10
+"""More classes than this are counted, not listed."""
+
+
+def facts(dataset: Dataset) -> list[tuple[str, str]]:
+    """Return what a reader wants to know first, as pairs of name and text."""
+    n_rows, n_columns = dataset.shape
+    reader = dataset.reader
+    found = [
+        ("rows", f"{n_rows:,}"),
+        ("columns", f"{n_columns:,}"),
+        ("type", str(reader.dtype)),
+        ("labels", _labels(dataset)),
+        ("blocks", f"{len(reader.sizes)} of up to {max(reader.sizes):,} rows{_size(dataset)}"),
+        ("order", "shuffled" if dataset.attrs.get("shuffled") else "as given"),
+    ]
+    if dataset.attrs.get("standardized"):
+        found.append(("columns are", "standardized"))
+    if dataset.projection is not None:
+        found.append(("projected from", f"{dataset.projection.n_columns:,} columns"))
+    source = dataset.attrs.get("source")
+    return [*found, ("source", _short(source))] if source else found
+
+
+def _short(source: object) -> str:
+    if isinstance(source, list):
+        more = f" and {len(source) - 1} more" if len(source) > 1 else ""
+        return f"{source[0]}{more}"
+    return str(source)
+
+
+def _size(dataset: Dataset) -> str:
+    reader = dataset.reader
+    if reader.n_columns * reader.dtype.itemsize > 2**20:
+        return ""
+    return f", {format_bytes(max(reader.sizes) * reader.n_columns * reader.dtype.itemsize)}"
+
+
+def _labels(dataset: Dataset) -> str:
+    classes = dataset.classes
+    if dataset.reader.label_dtype is None:
+        return "none"
+    if classes is None:
+        return "regression targets"
+    if len(classes) > MANY:
+        return f"{len(classes)} classes"
+    return f"{len(classes)} classes: " + ", ".join(str(name) for name in classes)
+
+
+def text(dataset: Dataset) -> str:
+    """Return the facts as aligned lines."""
+    pairs = facts(dataset)
+    width = max(len(name) for name, _ in pairs)
+    lines = [f"  {name:<{width}}  {value}" for name, value in pairs]
+    return "\n".join(["<rfcdask.Dataset>", *lines])
+
+
+def html(dataset: Dataset) -> str:
+    """Return the facts as a table."""
+    cells = "".join(
+        f"<tr><th style='text-align:left'>{escape(name)}</th>"
+        f"<td style='text-align:left'>{escape(value)}</td></tr>"
+        for name, value in facts(dataset)
+    )
+    return f"<div><strong>rfcdask.Dataset</strong><table>{cells}</table></div>"

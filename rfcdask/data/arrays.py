@@ -1,0 +1,254 @@
+"""Arrays as a source: numpy, CSR, .npy and .npz files, zarr arrays, data sets of our own."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import zarr
+from dask.base import tokenize
+
+from rfcdask._types import Array, IntArray
+from rfcdask.data.errors import DataError
+from rfcdask.data.labels import LabelTally
+from rfcdask.data.location import Location
+from rfcdask.data.source import Batch, Wishes, is_sparse
+from rfcdask.data.survey import Survey, bad_rows_of
+from rfcdask.data.textfiles import file_facts
+from rfcdask.progress import track
+
+BATCH_BYTES = 8 * 2**20
+
+
+class Handle(Protocol):
+    """An array that may lie elsewhere."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    def get(self) -> Any:
+        """Return something with shape, dtype and slices of rows."""
+
+    def identity(self) -> Any:
+        """Return a JSON value that changes with the array."""
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """An array that is here."""
+
+    array: Any
+    name: str
+
+    def get(self) -> Any:
+        """Return the array."""
+        return self.array
+
+    def identity(self) -> Any:
+        """Hash of the content, or where it lies."""
+        if isinstance(self.array, zarr.Array):
+            return [str(self.array.store_path), list(self.array.shape), str(self.array.dtype)]
+        return tokenize(self.array)
+
+
+@dataclass(frozen=True)
+class NpyFile:
+    """A .npy file, mapped into memory rather than read."""
+
+    name: str
+
+    def get(self) -> Any:
+        """Map the file."""
+        return _map_file(self.name)
+
+    def identity(self) -> Any:
+        """Name, size and time of the file."""
+        return file_facts(self.name)
+
+
+def _map_file(name: str) -> Any:
+    try:
+        return np.load(name, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise DataError(f"{name} is no .npy file of numbers or text ({error}).") from error
+
+
+@dataclass(frozen=True)
+class NpzMember:
+    """An array in a .npz file, unpacked to a folder and mapped from there."""
+
+    archive: str
+    member: str
+    folder: str
+
+    @property
+    def name(self) -> str:
+        """Archive and array."""
+        return f"{self.archive}[{self.member}]"
+
+    def get(self) -> Any:
+        """Unpack the member unless that is done, and map it."""
+        target = Path(self.folder) / f"{self.member}.npy"
+        if not target.exists():
+            with zipfile.ZipFile(self.archive) as archive:
+                archive.extract(f"{self.member}.npy", self.folder)
+        return _map_file(str(target))
+
+    def identity(self) -> Any:
+        """Name, size and time of the archive."""
+        return [file_facts(self.archive), self.member]
+
+
+@dataclass(frozen=True)
+class ZarrMember:
+    """A zarr array."""
+
+    location: Location
+    member: str = ""
+
+    @property
+    def name(self) -> str:
+        """Where it lies."""
+        return f"{self.location}/{self.member}" if self.member else str(self.location)
+
+    def get(self) -> Any:
+        """Open the array."""
+        return zarr.open_array(store=self.location.store(), path=self.member, mode="r")
+
+    def identity(self) -> Any:
+        """Name, shape and type; the content is taken to stay as it is."""
+        array = self.get()
+        return [self.name, list(array.shape), str(array.dtype)]
+
+
+@dataclass(frozen=True)
+class ArrayRows:
+    """Pairs of rows and labels, one after the other, as one set."""
+
+    parts: tuple[tuple[Handle, Handle | None], ...]
+
+    @property
+    def names(self) -> list[str]:
+        """What the arrays are called."""
+        return [X.name for X, _ in self.parts]
+
+    @property
+    def in_parallel(self) -> bool:
+        """Arrays can be entered anywhere."""
+        return True
+
+    def identity(self) -> Any:
+        """Identities of all arrays."""
+        return [[X.identity(), None if y is None else y.identity()] for X, y in self.parts]
+
+    def adopt(self, survey: Survey) -> None:
+        """Need nothing: arrays know their shape."""
+
+    def narrowed(self, start: int, stop: int) -> ArrayRows:
+        """Return itself, small enough for a task."""
+        return self
+
+    def survey(self, wishes: Wishes) -> Survey:
+        """Compare shapes, look for values that are not finite, collect the labels."""
+        arrays = [X.get() for X, _ in self.parts]
+        labels = [None if y is None else y.get() for _, y in self.parts]
+        for (X, y), rows, tags in zip(self.parts, arrays, labels, strict=True):
+            check_pair(X.name, rows, "y" if y is None else y.name, tags)
+        widths = {rows.shape[1] for rows in arrays}
+        if len(widths) > 1:
+            raise DataError(f"the arrays have different numbers of columns: {sorted(widths)}.")
+        dtype = np.result_type(*(rows.dtype for rows in arrays))
+        n_rows = sum(rows.shape[0] for rows in arrays)
+        bad, tally = self._look(n_rows, wishes)
+        found = None
+        if labels[0] is not None:
+            given = np.result_type(*(tags.dtype for tags in labels if tags is not None))
+            found = tally.conclude(self.parts[0][0].name, wishes.task, _given_type(given, tally))
+        return Survey(n_rows, widths.pop(), dtype.newbyteorder("=").str, found, bad)
+
+    def read(self, start: int, stop: int) -> Iterator[Batch]:
+        """Give slices of the arrays."""
+        begin = 0
+        for X, y in self.parts:
+            rows = X.get()
+            end, step = begin + rows.shape[0], batch_rows(rows)
+            del rows
+            for a in range(max(start, begin), min(stop, end), step):
+                span = slice(a - begin, min(a + step, stop, end) - begin)
+                yield _read_span(X, y, span)
+            begin = end
+
+    def _look(self, n_rows: int, wishes: Wishes) -> tuple[IntArray, LabelTally]:
+        tally, bad, place = LabelTally(), [np.empty(0, np.int64)], 0
+        with track("checking the rows", n_rows, "rows", progress=wishes.progress) as report:
+            for X, y in self.read(0, n_rows):
+                found = bad_rows_of(X, y)
+                if len(found) and not wishes.drop:
+                    raise DataError(self._say_bad(X, y, int(found[0]), place))
+                bad.append(found + place)
+                if y is not None and len(y) > len(found):
+                    tally.add(np.delete(y, found))
+                place += X.shape[0]
+                report.advance(X.shape[0])
+        return np.concatenate(bad), tally
+
+    def _say_bad(self, X: Any, y: Array | None, row: int, place: int) -> str:
+        values = X[row].toarray()[0] if is_sparse(X) else X[row]
+        return say_bad(", ".join(self.names), place + row, values, None if y is None else y[row])
+
+
+def _given_type(dtype: np.dtype[Any], tally: LabelTally) -> Any:
+    return None if tally.text else dtype.newbyteorder("=")
+
+
+def say_bad(name: str, row: int, values: Array, label: Any) -> str:
+    """Say which value of a row is not a finite number."""
+    remedy = "pass nan='drop' to leave such rows out"
+    columns = np.flatnonzero(~np.isfinite(values)) if values.dtype.kind == "f" else np.empty(0)
+    if len(columns):
+        value = values[columns[0]]
+        return f"{name}, row {row}: column {columns[0]} is {value}, not a finite number: {remedy}."
+    return f"{name}, row {row}: the label is missing ({label!r}): {remedy}."
+
+
+def batch_rows(rows: Any) -> int:
+    """Return how many rows make a batch; whole chunks when the array has chunks."""
+    width = max(1, rows.shape[1] * np.dtype(rows.dtype).itemsize)
+    count = max(1, BATCH_BYTES // width)
+    chunk = getattr(rows, "shards", None) or getattr(rows, "chunks", None)
+    return max(count // chunk[0], 1) * int(chunk[0]) if chunk else int(count)
+
+
+def _read_span(X: Handle, y: Handle | None, span: slice) -> Batch:
+    # Files are mapped anew for every batch: the pages of a map count as memory until it goes.
+    rows = X.get()[span]
+    labels = None if y is None else flat(np.array(y.get()[span]))
+    return Batch(rows if is_sparse(rows) else np.array(rows), labels)
+
+
+def flat(y: Any) -> Array:
+    """Return labels as one row of values, also when they came as one column."""
+    labels = np.asarray(y)
+    return labels.reshape(-1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
+
+
+def check_pair(name: str, X: Any, label_name: str, y: Any) -> None:
+    """Refuse arrays that are no rows and labels of one another."""
+    if len(X.shape) != 2 or 0 in X.shape:
+        raise DataError(f"{name} has shape {tuple(X.shape)}: rows and columns are needed.")
+    if np.dtype(X.dtype).kind not in "biuf":
+        raise DataError(f"{name} holds {X.dtype}, where numbers belong: encode text first.")
+    if y is None:
+        return
+    if len(y.shape) > 2 or (len(y.shape) == 2 and y.shape[1] != 1):
+        raise DataError(f"{label_name} has shape {tuple(y.shape)}: one label a row is needed.")
+    if X.shape[0] != y.shape[0]:
+        raise DataError(
+            f"{name} has {X.shape[0]} rows but {label_name} has {y.shape[0]} labels: they must "
+            "be equally many."
+        )

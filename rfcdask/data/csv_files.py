@@ -1,0 +1,223 @@
+"""CSV and TSV files as a source, read by pyarrow; a line that it refuses is looked up and named."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import fsspec
+import numpy as np
+
+from rfcdask._types import Array
+from rfcdask.data.columns import choose_label, default_label, numeric_or_text
+from rfcdask.data.csv_dialect import Dialect, is_number, sniff
+from rfcdask.data.errors import DataError, missing_extra
+from rfcdask.data.source import Batch, Wishes, between
+from rfcdask.data.survey import Survey, Tally, bad_rows_of
+from rfcdask.data.textfiles import file_facts, file_size
+from rfcdask.progress import track
+
+READ_BYTES = 4 * 2**20
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of all columns, the place of the label, and whether labels are text."""
+
+    names: tuple[str, ...]
+    label: int | None
+    text_labels: bool = False
+
+
+class CsvFiles:
+    """One or several delimited files with the same columns as one set of rows."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self.paths = paths
+        self.dialect = Dialect()
+        self.columns = Columns((), None)
+
+    @property
+    def names(self) -> list[str]:
+        """The files."""
+        return self.paths
+
+    @property
+    def in_parallel(self) -> bool:
+        """Streams only; pyarrow itself converts columns on several threads."""
+        return False
+
+    def identity(self) -> Any:
+        """Names, sizes and times of the files."""
+        return [file_facts(path) for path in self.paths]
+
+    def survey(self, wishes: Wishes) -> Survey:
+        """Read everything once; what does not fit is named here."""
+        self.dialect, self.columns = self._agree(wishes)
+        tally = self._look(wishes)
+        if tally.labels.mixed:
+            # Some batches read as numbers, others do not: then all labels are text.
+            self.columns = replace(self.columns, text_labels=True)
+            tally = self._look(wishes)
+        if tally.n_rows == 0:
+            raise DataError(
+                f"{self.paths[0]} holds no row below its header: give a file with rows."
+            )
+        labels = None
+        if self.columns.label is not None:
+            labels = tally.labels.conclude(self.paths[0], wishes.task)
+            self.columns = replace(self.columns, text_labels=labels.text)
+        n_columns = len(self.columns.names) - (labels is not None)
+        bad = np.asarray(tally.bad_rows, np.int64)
+        details = {"dialect": asdict(self.dialect), "columns": asdict(self.columns)}
+        return Survey(tally.n_rows, n_columns, tally.dtype(), labels, bad, details)
+
+    def adopt(self, survey: Survey) -> None:
+        """Take dialect and columns from an earlier survey."""
+        self.dialect = Dialect(**survey.details["dialect"])
+        columns = survey.details["columns"]
+        self.columns = Columns(tuple(columns["names"]), columns["label"], columns["text_labels"])
+
+    def narrowed(self, start: int, stop: int) -> CsvFiles:
+        """Return itself."""
+        return self
+
+    def read(self, start: int, stop: int) -> Iterator[Batch]:
+        """Give rows from the beginning of the stream on."""
+        return between(self._all(), start, stop)
+
+    def _all(self) -> Iterator[Batch]:
+        for path in self.paths:
+            for X, y in self._batches(path):
+                yield Batch(X, None if y is None else numeric_or_text(y, self.columns.text_labels))
+
+    def _agree(self, wishes: Wishes) -> tuple[Dialect, Columns]:
+        for path in self.paths:
+            if file_size(path) == 0:
+                raise DataError(f"{path} is empty: give a file with rows.")
+        found = [sniff(path, wishes.delimiter, wishes.header) for path in self.paths]
+        dialect, names = found[0]
+        for path, (_, other) in zip(self.paths, found, strict=True):
+            if other != names:
+                raise DataError(
+                    f"{path} has the columns {list(other)}, but {self.paths[0]} has {list(names)}."
+                )
+        if wishes.label is None:
+            return dialect, Columns(names, default_label(self.paths[0], names))
+        return dialect, Columns(names, choose_label(self.paths[0], names, wishes.label))
+
+    def _batches(self, path: str) -> Iterator[tuple[Array, Any]]:
+        import pyarrow as pa
+
+        try:
+            with fsspec.open(path, "rb", compression="infer") as file:
+                for batch in _open_csv(file, self.dialect, self.columns):
+                    yield self._arrays(batch)
+        except pa.ArrowInvalid as error:
+            raise explain(path, self.dialect, self.columns, str(error)) from None
+        except EOFError as error:
+            raise DataError(f"{path}: the compressed file is cut short: get it again.") from error
+
+    def _arrays(self, batch: Any) -> tuple[Array, Any]:
+        label = self.columns.label
+        wanted = [i for i in range(len(self.columns.names)) if i != label]
+        X = np.empty((batch.num_rows, len(wanted)))
+        for place, column in enumerate(wanted):
+            X[:, place] = batch.column(column).to_numpy(zero_copy_only=False)
+        return X, None if label is None else batch.column(label)
+
+    def _look(self, wishes: Wishes) -> Tally:
+        tally = Tally()
+        total = sum(map(file_size, self.paths))
+        with track("checking the text", None, "rows", progress=wishes.progress) as report:
+            report.note(f"{total / 1e6:,.0f} MB")
+            for path in self.paths:
+                begin = tally.n_rows
+                for X, y in self._batches(path):
+                    self._add(tally, path, begin, X, y, wishes.drop)
+                    report.advance(len(X))
+        return tally
+
+    def _add(self, tally: Tally, path: str, begin: int, X: Array, y: Any, drop: bool) -> None:
+        text = self.columns.text_labels or None
+        labels = None if y is None else numeric_or_text(y, text)
+        bad = bad_rows_of(X, labels)
+        if len(bad) and not drop:
+            raise self._say_bad(path, tally.n_rows - begin + int(bad[0]), X[bad[0]])
+        tally.add(len(X), X, bad, None if labels is None else np.delete(labels, bad))
+
+    def _say_bad(self, path: str, row: int, values: Array) -> DataError:
+        line = line_of_row(path, self.dialect, row)
+        features = [n for i, n in enumerate(self.columns.names) if i != self.columns.label]
+        columns = np.flatnonzero(~np.isfinite(values))
+        what = (
+            f"column {features[columns[0]]!r} is missing or not finite"
+            if len(columns)
+            else ("the label is missing")
+        )
+        return DataError(f"{path}, line {line}: {what}: pass nan='drop' to leave such rows out.")
+
+
+def _open_csv(file: Any, dialect: Dialect, columns: Columns) -> Any:
+    try:
+        import pyarrow as pa
+        from pyarrow import csv as arrow
+    except ImportError:
+        raise missing_extra("pyarrow", "tables", "Reading CSV") from None
+    types = {name: pa.float64() for name in columns.names}
+    if columns.label is not None:
+        types[columns.names[columns.label]] = pa.string()
+    return arrow.open_csv(
+        file,
+        read_options=arrow.ReadOptions(
+            column_names=list(columns.names),
+            skip_rows=int(dialect.header),
+            block_size=READ_BYTES,
+        ),
+        parse_options=arrow.ParseOptions(delimiter=dialect.delimiter),
+        convert_options=arrow.ConvertOptions(
+            column_types=types, null_values=list(MISSING), strings_can_be_null=True
+        ),
+    )
+
+
+def _data_lines(path: str, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
+    with fsspec.open(path, "rb", compression="infer") as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="")
+        reader = csv.reader(text, delimiter=dialect.delimiter)
+        skip = dialect.header
+        for fields in reader:
+            if fields and not skip:
+                yield reader.line_num, fields
+            skip = skip and not fields
+
+
+def line_of_row(path: str, dialect: Dialect, row: int) -> int:
+    """Return the line of the file that holds a row; blank lines count as lines."""
+    for number, (line, _) in enumerate(_data_lines(path, dialect)):
+        if number == row:
+            return line
+    return row + 1
+
+
+def explain(path: str, dialect: Dialect, columns: Columns, message: str) -> DataError:
+    """Find the first line that pyarrow could not take, and say what was expected there."""
+    expected = len(columns.names)
+    for line, fields in _data_lines(path, dialect):
+        if len(fields) != expected:
+            return DataError(
+                f"{path}, line {line}: expected {expected} fields, found {len(fields)}: fix the "
+                "line, or pass delimiter= if that is not the one between fields."
+            )
+        for place, field in enumerate(fields):
+            text = field.strip()
+            if place != columns.label and text not in MISSING and not is_number(text):
+                return DataError(
+                    f"{path}, line {line}: expected a number in column "
+                    f"{columns.names[place]!r}, found {text[:40]!r}: encode text as numbers first."
+                )
+    return DataError(f"{path}: {message}")

@@ -1,0 +1,233 @@
+"""From whatever the caller has to a source of rows."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import zarr
+from fsspec.core import url_to_fs
+
+from rfcdask.data.arrays import ArrayRows, Handle, InMemory, NpyFile, NpzMember, ZarrMember
+from rfcdask.data.csv_files import CsvFiles
+from rfcdask.data.dataset import Dataset
+from rfcdask.data.errors import DataError
+from rfcdask.data.lazy import DaskRows, DatasetRows
+from rfcdask.data.location import Location, is_url
+from rfcdask.data.parquet import ParquetFiles
+from rfcdask.data.reader import StoreReader
+from rfcdask.data.source import Source, is_sparse
+from rfcdask.data.store import open_location
+from rfcdask.data.svmlight import SvmlightFiles
+from rfcdask.data.textfiles import stream_lines
+
+FORMATS = ("svmlight", "csv", "parquet", "npy", "npz", "zarr")
+SUFFIXES = {
+    ".svm": "svmlight",
+    ".svmlight": "svmlight",
+    ".libsvm": "svmlight",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".tab": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".npy": "npy",
+    ".npz": "npz",
+    ".zarr": "zarr",
+}
+_COMPRESSED = (".gz", ".bz2", ".xz")
+_PAIR = re.compile(rb"^\s*\S+(\s+qid:\d+)?(\s+\d+:\S+)*\s*(#.*)?$")
+
+
+@contextmanager
+def opened_source(source: Any, format: str | None, label: Any) -> Iterator[Source]:
+    """Make a source of rows; what had to be unpacked for it is removed afterwards."""
+    if format is not None and format not in FORMATS:
+        raise DataError(f"format={format!r} is not one of {FORMATS}.")
+    with tempfile.TemporaryDirectory(prefix="rfcdask-") as folder:
+        yield _open(source, format, label, folder)
+
+
+def _open(source: Any, format: str | None, label: Any, folder: str) -> Source:
+    if isinstance(source, Dataset):
+        return _from_dataset(source, label)
+    if isinstance(source, tuple) and len(source) == 2 and hasattr(source[0], "shape"):
+        return _from_array(source[0], source[1])
+    if hasattr(source, "shape"):
+        return _from_array(source, None if label is None or label is False else label)
+    paths = expand(source)
+    kinds = {format or detect_format(path) for path in paths}
+    if len(kinds) > 1:
+        raise DataError(f"the files have different formats {sorted(kinds)}: pass format=.")
+    return _from_files(paths, kinds.pop(), label, folder)
+
+
+def _from_files(paths: list[str], kind: str, label: Any, folder: str) -> Source:
+    if kind == "svmlight":
+        return SvmlightFiles(paths)
+    if kind == "csv":
+        return CsvFiles(paths)
+    if kind == "parquet":
+        return ParquetFiles(paths)
+    if kind == "npz":
+        return ArrayRows(
+            tuple(_npz_pair(path, label, f"{folder}/{i}") for i, path in enumerate(paths))
+        )
+    if kind == "npy":
+        return ArrayRows(_with_labels([NpyFile(path) for path in paths], label))
+    return _from_zarr(paths, label)
+
+
+def expand(source: Any) -> list[str]:
+    """Return the files that a path, a glob or a list of paths names."""
+    if isinstance(source, list | tuple):
+        if not source:
+            raise DataError("no file was given.")
+        return [path for item in source for path in expand(item)]
+    text = os.fspath(source)
+    fs, root = url_to_fs(text)
+    prefix = text[: text.index("://") + 3] if is_url(text) else ""
+    if any(mark in text for mark in "*?[") and not fs.exists(root):
+        found = [prefix + str(name) for name in sorted(fs.glob(root))]
+        if not found:
+            raise DataError(f"no file matches {text}.")
+        return found
+    if not fs.exists(root):
+        raise DataError(f"{text} does not exist: give the path of a file or a store.")
+    if fs.isdir(root) and not fs.exists(f"{root}/zarr.json") and not fs.exists(f"{root}/.zarray"):
+        found = [prefix + str(name) for name in sorted(fs.glob(f"{root}/*.parquet"))]
+        if not found:
+            raise DataError(f"{text} is a folder without zarr store or Parquet files.")
+        return found
+    return [text if prefix else str(Path(text).expanduser().absolute())]
+
+
+def detect_format(path: str) -> str:
+    """Tell the format by the ending of the name, else by the first line."""
+    fs, root = url_to_fs(path)
+    if fs.isdir(root):
+        return "zarr"
+    plain = path.lower()
+    for ending in _COMPRESSED:
+        plain = plain.removesuffix(ending)
+    known = SUFFIXES.get(Path(plain).suffix)
+    return known or _format_of_text(path)
+
+
+def _format_of_text(path: str) -> str:
+    for text in stream_lines(path):
+        for line in text.tobytes().splitlines():
+            if line.strip() and not line.lstrip().startswith(b"#"):
+                return "svmlight" if b":" in line and _PAIR.match(line) else "csv"
+    raise DataError(f"{path} is empty: give a file with rows.")
+
+
+def _from_array(X: Any, y: Any) -> Source:
+    if isinstance(X, da.Array):
+        return DaskRows(X, _lazy_labels(X, y))
+    if isinstance(X, zarr.Array):
+        return ArrayRows(((InMemory(X, f"zarr array {X.path or X.store}"), _label_handle(y)),))
+    rows: Any = X.tocsr() if is_sparse(X) else np.asarray(X)
+    return ArrayRows(((InMemory(rows, "X"), _label_handle(y)),))
+
+
+def _lazy_labels(X: Any, y: Any) -> Any:
+    if y is None or isinstance(y, da.Array):
+        return y
+    labels = np.asarray(y)
+    if labels.shape[0] != X.shape[0]:
+        return da.from_array(labels)  # the comparison of lengths will say so
+    return da.from_array(labels, chunks=(X.chunks[0], *labels.shape[1:]))
+
+
+def _label_handle(label: Any) -> Handle | None:
+    if label is None or label is False:
+        return None
+    if isinstance(label, str | os.PathLike):
+        path = expand(label)[0]
+        return NpyFile(path) if detect_format(path) == "npy" else ZarrMember(Location.of(path))
+    return InMemory(label if isinstance(label, zarr.Array) else np.asarray(label), "y")
+
+
+def _with_labels(rows: list[Any], label: Any) -> tuple[tuple[Handle, Handle | None], ...]:
+    if label is None or label is False:
+        return tuple((X, None) for X in rows)
+    labels = label if isinstance(label, list) and len(rows) > 1 else [label]
+    if len(labels) != len(rows):
+        raise DataError(f"there are {len(rows)} files of rows but {len(labels)} of labels.")
+    return tuple((X, _label_handle(y)) for X, y in zip(rows, labels, strict=True))
+
+
+def _npz_pair(path: str, label: Any, folder: str) -> tuple[Handle, Handle | None]:
+    with np.load(path, allow_pickle=False) as archive:
+        names = list(archive.files)
+    X = _pick(path, names, ("X", "x", "data", "X_train"))
+    if label is False:
+        return NpzMember(path, X, folder), None
+    if isinstance(label, str) and label not in names:
+        raise DataError(f"{path} has no array {label!r}: its arrays are {', '.join(names)}.")
+    y = label or next(
+        (n for n in ("y", "label", "labels", "target", "y_train") if n in names), None
+    )
+    if y is None and len(names) > 1:
+        raise DataError(
+            f"{path}: which array holds the labels? Pass label= with one of {', '.join(names)}, or "
+            "label=False."
+        )
+    return NpzMember(path, X, folder), None if y is None else NpzMember(path, y, folder)
+
+
+def _pick(path: str, names: list[str], wanted: tuple[str, ...]) -> str:
+    for name in wanted:
+        if name in names:
+            return name
+    if len(names) == 1:
+        return names[0]
+    raise DataError(f"{path} has no array named X: its arrays are {', '.join(names)}.")
+
+
+def _from_zarr(paths: list[str], label: Any) -> Source:
+    places = [Location.of(path) for path in paths]
+    found = [_open_zarr(place) for place in places]
+    if len(places) == 1 and isinstance(found[0], zarr.Group) and "complete" in found[0].attrs:
+        return _from_dataset(open_location(places[0]), label)
+    if all(isinstance(node, zarr.Array) for node in found):
+        return ArrayRows(_with_labels([ZarrMember(place) for place in places], label))
+    pairs = [_zarr_pair(place, node, label) for place, node in zip(places, found, strict=True)]
+    return ArrayRows(tuple(pairs))
+
+
+def _open_zarr(place: Location) -> Any:
+    try:
+        return zarr.open(store=place.store(), mode="r")
+    except (FileNotFoundError, ValueError, KeyError) as error:
+        raise DataError(f"{place} is no zarr array or group.") from error
+
+
+def _zarr_pair(place: Location, group: Any, label: Any) -> tuple[Handle, Handle | None]:
+    names = sorted(group.array_keys())
+    X = _pick(str(place), names, ("X", "x", "data"))
+    y = "y" if label is None and "y" in names else label
+    if y is None or y is False:
+        return ZarrMember(place, X), None
+    if y not in names:
+        raise DataError(f"{place} has no array {y!r}: its arrays are {', '.join(names)}.")
+    return ZarrMember(place, X), ZarrMember(place, y)
+
+
+def _from_dataset(dataset: Dataset, label: Any) -> Source:
+    rows = DatasetRows.of(dataset)
+    if label is False:
+        rows = replace(rows, labels=None)
+    if isinstance(rows.reader, StoreReader) and rows.reader.scale is not None:
+        # The values stay the integers they are on disk, and so does their scale.
+        return replace(rows, reader=replace(rows.reader, scale=None), scale=rows.reader.scale)
+    return rows

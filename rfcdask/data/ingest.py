@@ -1,0 +1,247 @@
+"""Ingest: from what people have to a store of lazy blocks, in bounded memory, resumable."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from dask.base import tokenize
+from dask.utils import parse_bytes
+
+from rfcdask.data.dataset import Dataset
+from rfcdask.data.destination import Request, begin, finish, found_finished, prepare
+from rfcdask.data.detect import opened_source
+from rfcdask.data.drive import shuffle_blocks, write_blocks
+from rfcdask.data.errors import DataError
+from rfcdask.data.journal import Journal
+from rfcdask.data.labels import TASKS
+from rfcdask.data.layout import BLOCK_BYTES, COMPRESSORS, plan_layout
+from rfcdask.data.location import Location
+from rfcdask.data.run import current_client
+from rfcdask.data.source import Source, Wishes
+from rfcdask.data.store import open_location
+from rfcdask.data.survey import Survey
+from rfcdask.data.write import Plan, destination_errors
+
+
+def ingest(
+    source: Any,
+    dest: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    label: Any = None,
+    shuffle: bool = False,
+    project: int | None = None,
+    random_state: Any = None,
+    task: str = "auto",
+    nan: str = "raise",
+    dtype: Any = None,
+    scale: float | None = None,
+    n_columns: int | None = None,
+    zero_based: bool | str = "auto",
+    delimiter: str | None = None,
+    header: bool | None = None,
+    compressor: str | None = "zstd",
+    block_size: int | str = BLOCK_BYTES,
+    overwrite: bool = False,
+    storage_options: dict[str, Any] | None = None,
+    check: Callable[[Survey], None] | None = None,
+    progress: Any = None,
+    client: Any = None,
+) -> Dataset:
+    """Write rows to a store whose shards are lazy blocks, and open it.
+
+    Text is read twice, first to check every line and to find the shape, then to write. Called
+    again after an interruption with the same arguments, it goes on from the last whole block, and
+    the store ends byte for byte as if nothing had happened.
+
+    Parameters
+    ----------
+    source : path, glob, list of paths, array, (X, y) or Dataset
+        svmlight text (plain, gz, bz2, xz), CSV or TSV, Parquet, npy, npz, zarr, a numpy, CSR or
+        Dask array, or a data set of this package.
+    dest : path or URL
+        The store to write: a local directory or an fsspec URL.
+    format : {"svmlight", "csv", "parquet", "npy", "npz", "zarr"}, optional
+        Told by the file's name or first line unless given.
+    label : str, int, array, path or False, optional
+        The label column of a table by name or number, the array of labels of a .npz or zarr
+        group, or the labels of an array; False for rows without labels. By default a column named
+        label, target, class or y.
+    shuffle : bool
+        Permute all rows uniformly, out of core. Needs the size of the data as scratch space in
+        the destination, and at most four blocks of memory.
+    project : int, optional
+        Project rows to so many columns by a very sparse random projection, kept with the store.
+    random_state : int, Generator, RandomState or None
+        Seed of shuffle and projection; recorded in the store.
+    task : {"auto", "classification", "regression"}
+        What labels mean. By default text, and whole numbers with at most 100 distinct values, are
+        classes.
+    nan : {"raise", "drop"}
+        Refuse values that are not finite, or drop their rows and count them.
+    dtype : dtype, optional
+        Type on disk. By default that of the array; for text the smallest integer, else float32 or
+        float64, that holds every value exactly.
+    scale : float, optional
+        Factor that is applied when the store is read, such as 1/255; the values on disk stay.
+    n_columns : int, optional
+        Number of columns of svmlight text, when its last ones may be absent.
+    zero_based : bool or "auto"
+        Whether svmlight columns are counted from 0.
+    delimiter, header : str and bool, optional
+        How a CSV file looks; detected unless given.
+    compressor : {"zstd", "lz4", "gzip", None}
+        Codec of the chunks; a checksum is kept in any case.
+    block_size : int or str
+        Bytes of one block, such as "128MB".
+    overwrite : bool
+        Replace a store that is there.
+    storage_options : dict, optional
+        Options of the destination's file system.
+    check : callable, optional
+        Called with the :class:`~rfcdask.data.survey.Survey` (shape, type, labels) before a row is
+        written; what it raises stops the ingest.
+    progress : bool, str or callable, optional
+        See :func:`rfcdask.progress.track`.
+    client : distributed.Client, optional
+        Where to read and write; without one, the current client or threads of this process.
+
+    Returns
+    -------
+    Dataset
+        The opened store.
+
+    Examples
+    --------
+    >>> import numpy as np, rfcdask as rf
+    >>> X, y = np.random.default_rng(0).normal(size=(100, 3)), np.arange(100) % 2
+    >>> rf.ingest((X, y), "memory://doctest.zarr", overwrite=True).X.shape
+    (100, 3)
+    """
+    block_bytes = parse_bytes(block_size)
+    _check(task, nan, scale, compressor, block_bytes, project)
+    client = current_client(client)
+    location = Location.of(dest, storage_options)
+    wishes = Wishes(label, task, nan, n_columns, zero_based, delimiter, header, progress, client)
+    with opened_source(source, format, label) as rows:
+        request = Request(
+            source=rows.identity(),
+            options={
+                "label": label if isinstance(label, str | int | None) else tokenize(label),
+                "shuffle": shuffle,
+                "project": project,
+                "random_state": _plain_seed(random_state),
+                "task": task,
+                "nan": nan,
+                "dtype": None if dtype is None else str(dtype),
+                "scale": scale,
+                "n_columns": n_columns,
+                "zero_based": zero_based,
+                "delimiter": delimiter,
+                "header": header,
+                "compressor": compressor,
+                "block_bytes": block_bytes,
+            },
+        )
+        if found_finished(location, request, overwrite=overwrite):
+            return open_location(location)
+        with destination_errors(location):
+            seed = begin(location, request, random_state, drawn=shuffle or project is not None)
+        survey = _survey(rows, wishes, Journal(location), check)
+        plan = _plan(location, rows, survey, request, seed)
+        _write(plan, rows, survey, request, seed, progress, client)
+    return open_location(location)
+
+
+def _check(
+    task: str,
+    nan: str,
+    scale: float | None,
+    compressor: str | None,
+    block_bytes: int,
+    project: int | None,
+) -> None:
+    if task not in TASKS:
+        raise DataError(f"task={task!r} is not one of {TASKS}.")
+    if nan not in ("raise", "drop"):
+        raise DataError(f"nan={nan!r} is neither 'raise' nor 'drop'.")
+    if scale is not None and not 0 < abs(scale) < float("inf"):
+        raise DataError(f"scale={scale} is no finite factor other than 0.")
+    if compressor not in COMPRESSORS:
+        raise DataError(f"compressor={compressor!r} is not one of {COMPRESSORS}.")
+    if block_bytes < 1:
+        raise DataError(f"block_size={block_bytes} is no size: give bytes, such as '64MB'.")
+    if project is not None and project < 1:
+        raise DataError(f"project={project}: give the number of columns to keep, at least 1.")
+
+
+def _plain_seed(random_state: Any) -> Any:
+    # A generator moves on between calls, so the seed that was drawn from it first is kept.
+    return random_state if isinstance(random_state, int) else None
+
+
+def _survey(
+    rows: Source, wishes: Wishes, journal: Journal, check: Callable[[Survey], None] | None
+) -> Survey:
+    known = journal.survey()
+    if known is not None:
+        rows.adopt(known)
+        return known
+    try:
+        survey = rows.survey(wishes)
+        if survey.n_kept == 0:
+            raise DataError(f"{rows.names[0]}: every row holds a value that is not finite.")
+        if wishes.n_columns not in (None, survey.n_columns):
+            raise DataError(
+                f"{rows.names[0]} has {survey.n_columns} columns, but n_columns={wishes.n_columns}."
+            )
+        if check is not None:
+            check(survey)
+    except DataError:
+        # Nothing is written yet: leave no unfinished store behind that stands in the way.
+        journal.location.delete()
+        raise
+    with destination_errors(journal.location):
+        journal.save_survey(survey)
+    return survey
+
+
+def _plan(
+    location: Location, rows: Source, survey: Survey, request: Request, seed: int | None
+) -> Plan:
+    options = request.options
+    projected = options["project"] is not None
+    layout = plan_layout(
+        survey.n_kept,
+        options["project"] if projected else survey.n_columns,
+        options["dtype"] or ("float32" if projected else survey.dtype),
+        label_dtype=None if survey.labels is None else survey.labels.dtype,
+        compressor=options["compressor"],
+        block_bytes=options["block_bytes"],
+    )
+    name = ", ".join(rows.names[:3])
+    return Plan(
+        location, layout, survey.labels, survey.n_columns, name, seed if projected else None
+    )
+
+
+def _write(
+    plan: Plan,
+    rows: Source,
+    survey: Survey,
+    request: Request,
+    seed: int | None,
+    progress: Any,
+    client: Any,
+) -> None:
+    with destination_errors(plan.location):
+        prepare(plan, request, getattr(rows, "projection", None))
+    if request.options["shuffle"]:
+        assert seed is not None
+        shuffle_blocks(plan, rows, survey, seed, progress, client)
+    else:
+        write_blocks(plan, rows, survey, progress, client)
+    with destination_errors(plan.location):
+        finish(plan, rows, survey, request, seed)

@@ -1,0 +1,112 @@
+"""How rows are cut into shards (the blocks), and shards into chunks (the price of one row)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
+
+FORMAT = 1
+"""Number of the store's layout; raised when a reader of the old one would misread it."""
+
+BLOCK_BYTES = 64 * 2**20
+CHUNK_BYTES = 768 * 2**10
+
+COMPRESSORS = ("zstd", "lz4", "gzip", None)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Shapes and types of the arrays of one store."""
+
+    n_rows: int
+    n_columns: int
+    dtype: str
+    block_rows: int
+    chunk_rows: int
+    label_dtype: str | None = None
+    compressor: str | None = "zstd"
+
+    @property
+    def n_blocks(self) -> int:
+        """How many shards there are."""
+        return -(-self.n_rows // self.block_rows)
+
+    @property
+    def block_bytes(self) -> int:
+        """Size of one uncompressed block of X."""
+        return self.block_rows * self.n_columns * np.dtype(self.dtype).itemsize
+
+    def span(self, block: int) -> tuple[int, int]:
+        """Return the first row of a block and the one after its last."""
+        start = block * self.block_rows
+        return start, min(start + self.block_rows, self.n_rows)
+
+    def sizes(self) -> tuple[int, ...]:
+        """Return the number of rows of each block."""
+        return tuple(stop - start for start, stop in map(self.span, range(self.n_blocks)))
+
+
+def plan_layout(
+    n_rows: int,
+    n_columns: int,
+    dtype: Any,
+    *,
+    label_dtype: Any = None,
+    compressor: str | None = "zstd",
+    block_bytes: int = BLOCK_BYTES,
+    chunk_bytes: int | None = None,
+) -> Layout:
+    """Cut rows into blocks of about `block_bytes` made of whole chunks of about `chunk_bytes`."""
+    if chunk_bytes is None:
+        chunk_bytes = min(CHUNK_BYTES, block_bytes // 8)
+    row_bytes = n_columns * np.dtype(dtype).itemsize
+    chunk_rows = min(max(1, chunk_bytes // row_bytes), n_rows)
+    chunks_a_block = max(1, block_bytes // (row_bytes * chunk_rows))
+    chunks_in_all = -(-n_rows // chunk_rows)
+    return Layout(
+        n_rows=n_rows,
+        n_columns=n_columns,
+        dtype=np.dtype(dtype).str,
+        block_rows=chunk_rows * min(chunks_a_block, chunks_in_all),
+        chunk_rows=chunk_rows,
+        label_dtype=None if label_dtype is None else np.dtype(label_dtype).str,
+        compressor=compressor,
+    )
+
+
+def create_arrays(group: zarr.Group, layout: Layout, names: Iterable[str]) -> None:
+    """Make empty arrays; every later write covers one whole shard."""
+    for name in names:
+        if name == "X":
+            _create(group, "X", (layout.n_columns,), layout.dtype, layout)
+        elif layout.label_dtype is not None:
+            _create(group, "y", (), layout.label_dtype, layout)
+
+
+def _create(
+    group: zarr.Group, name: str, columns: tuple[int, ...], dtype: str, layout: Layout
+) -> None:
+    group.create_array(
+        name,
+        shape=(layout.n_rows, *columns),
+        dtype=np.dtype(dtype),
+        chunks=(layout.chunk_rows, *columns),
+        shards=(layout.block_rows, *columns),
+        compressors=codecs(layout.compressor),
+    )
+
+
+def codecs(compressor: str | None) -> list[Any]:
+    """Return the codecs behind the bytes: the compressor, then a checksum of what it wrote."""
+    made: dict[str | None, list[Any]] = {
+        "zstd": [ZstdCodec(level=1)],
+        "lz4": [BloscCodec(cname="lz4", clevel=1)],
+        "gzip": [GzipCodec(level=5)],
+        None: [],
+    }
+    return [*made[compressor], Crc32cCodec()]

@@ -1,0 +1,137 @@
+"""Where a store lies: a local directory or any fsspec URL, small enough to travel in every task."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fsspec
+from fsspec.core import url_to_fs
+from zarr.abc.store import Store
+from zarr.storage import FsspecStore, LocalStore
+
+PARTIAL_SUFFIX = ".partial"
+"""How zarr and this module end the names of files that are still being written."""
+
+
+_LOCAL = ("file://", "local://")
+
+
+def is_url(path: str) -> bool:
+    """Tell fsspec URLs from local paths."""
+    return "://" in path and not path.startswith(_LOCAL)
+
+
+@dataclass(frozen=True)
+class Location:
+    """A directory of objects, local or remote.
+
+    Parameters
+    ----------
+    url : str
+        Absolute local path, or an fsspec URL such as ``s3://bucket/higgs.zarr``.
+    options : tuple of pairs
+        Storage options of the file system, as ``dict.items`` gives them.
+    """
+
+    url: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str], options: dict[str, Any] | None = None) -> Location:
+        """Make a location that means the same in every worker, whatever its directory."""
+        text = os.fspath(path)
+        if not is_url(text):
+            text = str(Path(text.rpartition("://")[2]).expanduser().absolute())
+        return cls(text.rstrip("/"), tuple(sorted((options or {}).items())))
+
+    def __str__(self) -> str:
+        return self.url
+
+    @property
+    def is_local(self) -> bool:
+        """Whether plain file operations reach it."""
+        return not is_url(self.url)
+
+    def store(self, *, read_only: bool = True) -> Store:
+        """Return the zarr store of this place."""
+        if self.is_local:
+            return LocalStore(self.url, read_only=read_only)
+        return FsspecStore.from_url(
+            self.url, storage_options=dict(self.options) or None, read_only=read_only
+        )
+
+    def filesystem(self) -> tuple[Any, str]:
+        """Return the fsspec file system and the path within it."""
+        if self.is_local:
+            return fsspec.filesystem("file"), self.url
+        fs, root = url_to_fs(self.url, **dict(self.options))
+        return fs, root
+
+    def exists(self, name: str = "") -> bool:
+        """Whether there is an object or directory of that name below."""
+        fs, root = self.filesystem()
+        return bool(fs.exists(_join(root, name)))
+
+    def read(self, name: str, start: int | None = None, stop: int | None = None) -> bytes:
+        """Return the bytes of one object, or a range of them."""
+        fs, root = self.filesystem()
+        data: bytes = fs.cat_file(_join(root, name), start=start, end=stop)
+        return data
+
+    def write(self, name: str, data: bytes | memoryview) -> None:
+        """Write one object so that it is there whole or not at all."""
+        fs, root = self.filesystem()
+        path = _join(root, name)
+        if not self.is_local:
+            fs.pipe_file(path, bytes(data))
+            return
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        part = f"{path}.{uuid.uuid4().hex}{PARTIAL_SUFFIX}"
+        try:
+            with open(part, "wb") as file:
+                file.write(data)
+            os.replace(part, path)
+        except BaseException:
+            Path(part).unlink(missing_ok=True)
+            raise
+
+    def delete(self, name: str = "") -> None:
+        """Remove an object or everything below it, if it is there."""
+        fs, root = self.filesystem()
+        path = _join(root, name)
+        if fs.exists(path):
+            fs.rm(path, recursive=True)
+
+    def names(self, folder: str) -> list[str]:
+        """Return the sorted names of the objects in a folder; none if it is not there."""
+        fs, root = self.filesystem()
+        path = _join(root, folder)
+        if not fs.exists(path):
+            return []
+        return sorted(
+            str(item).rstrip("/").rpartition("/")[2] for item in fs.ls(path, detail=False)
+        )
+
+    def sweep_partial_files(self) -> None:
+        """Remove what a killed process left half written."""
+        if self.is_local:
+            for part in Path(self.url).rglob(f"*{PARTIAL_SUFFIX}"):
+                part.unlink(missing_ok=True)
+
+    def free_bytes(self) -> int | None:
+        """Return the free space of the disk, None where nobody can know."""
+        if not self.is_local:
+            return None
+        folder = Path(self.url)
+        while not folder.exists():
+            folder = folder.parent
+        return shutil.disk_usage(folder).free
+
+
+def _join(root: str, name: str) -> str:
+    return f"{root}/{name}" if name else root

@@ -1,0 +1,168 @@
+"""Parquet files as a source, read by pyarrow in batches of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import fsspec
+import numpy as np
+
+from rfcdask._types import Array
+from rfcdask.data.arrays import BATCH_BYTES, say_bad
+from rfcdask.data.columns import choose_label, default_label
+from rfcdask.data.errors import DataError, missing_extra
+from rfcdask.data.labels import LabelTally
+from rfcdask.data.source import Batch, Wishes, between
+from rfcdask.data.survey import Survey, bad_rows_of
+from rfcdask.data.textfiles import file_facts
+from rfcdask.progress import track
+
+
+class ParquetFiles:
+    """One or several Parquet files with the same columns as one set of rows."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self.paths = paths
+        self.features: list[str] = []
+        self.label: str | None = None
+        self.dtype = np.dtype(np.float64)
+
+    @property
+    def names(self) -> list[str]:
+        """The files."""
+        return self.paths
+
+    @property
+    def in_parallel(self) -> bool:
+        """Streams only; pyarrow itself reads columns on several threads."""
+        return False
+
+    def identity(self) -> Any:
+        """Names, sizes and times of the files."""
+        return [file_facts(path) for path in self.paths]
+
+    def survey(self, wishes: Wishes) -> Survey:
+        """Take types from the schema, and look for missing values and at the labels."""
+        schema = self._schema()
+        self._choose(schema, wishes)
+        bad, tally, place = [np.empty(0, np.int64)], LabelTally(), 0
+        with track("checking the rows", None, "rows", progress=wishes.progress) as report:
+            for path in self.paths:
+                begin = place
+                for X, y in self._batches(path):
+                    found = bad_rows_of(X, y)
+                    if len(found) and not wishes.drop:
+                        row = int(found[0])
+                        label = None if y is None else y[row]
+                        raise DataError(say_bad(path, place - begin + row, X[row], label))
+                    bad.append(found + place)
+                    if y is not None and len(y) > len(found):
+                        tally.add(np.delete(y, found))
+                    place += len(X)
+                    report.advance(len(X))
+        if place == 0:
+            raise DataError(f"{self.paths[0]} holds no row: give a file with rows.")
+        labels = None
+        if self.label is not None:
+            given = None if tally.text else numpy_type(schema.field(self.label).type)
+            labels = tally.conclude(self.paths[0], wishes.task, given)
+        details = {"features": self.features, "label": self.label, "dtype": self.dtype.str}
+        dtype = self.dtype.str
+        return Survey(place, len(self.features), dtype, labels, np.concatenate(bad), details)
+
+    def adopt(self, survey: Survey) -> None:
+        """Take the columns from an earlier survey."""
+        self.features, self.label = survey.details["features"], survey.details["label"]
+        self.dtype = np.dtype(survey.details["dtype"])
+
+    def narrowed(self, start: int, stop: int) -> ParquetFiles:
+        """Return itself."""
+        return self
+
+    def read(self, start: int, stop: int) -> Iterator[Batch]:
+        """Give rows; files that end before `start` are not read."""
+        begin = 0
+        for path in self.paths:
+            size = _open(path).metadata.num_rows
+            if start < begin + size and begin < stop:
+                batches = (Batch(X, y) for X, y in self._batches(path))
+                yield from between(batches, max(start - begin, 0), min(stop - begin, size))
+            begin += size
+
+    def _schema(self) -> Any:
+        schemas = [_open(path).schema_arrow for path in self.paths]
+        for path, schema in zip(self.paths, schemas, strict=True):
+            if schema.names != schemas[0].names:
+                raise DataError(
+                    f"{path} has the columns {schema.names}, but {self.paths[0]} has "
+                    f"{schemas[0].names}."
+                )
+        return schemas[0]
+
+    def _choose(self, schema: Any, wishes: Wishes) -> None:
+        names = schema.names
+        place = (
+            default_label(self.paths[0], names)
+            if wishes.label is None
+            else choose_label(self.paths[0], names, wishes.label)
+        )
+        self.label = None if place is None else names[place]
+        self.features = [name for name in names if name != self.label]
+        if not self.features:
+            raise DataError(f"{self.paths[0]} has no column besides the label.")
+        types = [numpy_type(schema.field(name).type) for name in self.features]
+        for name, kind in zip(self.features, types, strict=True):
+            if kind is None:
+                raise DataError(
+                    f"{self.paths[0]}: column {name!r} holds {schema.field(name).type}, where "
+                    "numbers belong: encode or drop it first."
+                )
+        self.dtype = np.result_type(*types)
+
+    def _batches(self, path: str) -> Iterator[tuple[Array, Array | None]]:
+        width = max(1, len(self.features) * self.dtype.itemsize)
+        wanted = self.features if self.label is None else [*self.features, self.label]
+        for batch in _open(path).iter_batches(max(1, BATCH_BYTES // width), columns=wanted):
+            columns = {name: batch.column(name) for name in batch.schema.names}
+            X = np.empty((batch.num_rows, len(self.features)), self._type_with_nulls(columns))
+            for place, name in enumerate(self.features):
+                X[:, place] = columns[name].to_numpy(zero_copy_only=False)
+            y = None if self.label is None else _label_values(columns[self.label])
+            yield X, y
+
+    def _type_with_nulls(self, columns: dict[str, Any]) -> np.dtype[Any]:
+        holes = any(columns[name].null_count for name in self.features)
+        return np.result_type(self.dtype, np.float32) if holes else self.dtype
+
+
+def _label_values(column: Any) -> Array:
+    values = np.asarray(column.to_numpy(zero_copy_only=False))
+    return values.astype(object) if values.dtype.kind in "UST" else values
+
+
+def _open(path: str) -> Any:
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise missing_extra("pyarrow", "tables", "Reading Parquet") from None
+    source = fsspec.open(path, "rb").open() if "://" in path else path
+    try:
+        return parquet.ParquetFile(source)
+    except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise DataError(f"{path} is no Parquet file or is cut short ({error}).") from error
+
+
+def numpy_type(kind: Any) -> np.dtype[Any] | None:
+    """Return numpy's type for a numeric Arrow type; None for any other."""
+    import pyarrow as pa
+
+    if pa.types.is_boolean(kind):
+        return np.dtype(bool)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        made: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
+        return made
+    return None

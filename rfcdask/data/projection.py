@@ -1,0 +1,91 @@
+"""Very sparse random projection (Li, Hastie and Church, 2006): 10^6 columns become a few hundred.
+
+The entries are ``sqrt(s)/sqrt(k)`` times +1, 0 or -1 with probabilities ``1/2s``, ``1 - 1/s`` and
+``1/2s``, where ``s`` is the square root of the number of columns. Inner products of projected
+rows are unbiased. The matrix has about ``k * sqrt(columns)`` non-zeros and is never dense.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import zarr
+from scipy import sparse
+from sklearn.random_projection import SparseRandomProjection
+
+from rfcdask._types import CSR, Array
+from rfcdask.data.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class SparseProjection:
+    """A drawn projection.
+
+    Parameters
+    ----------
+    matrix : CSR of shape (n_columns, n_components)
+        What rows are multiplied with (float32).
+    seed : int
+        The seed it was drawn from.
+    """
+
+    matrix: CSR
+    seed: int
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of the rows that go in."""
+        return int(self.matrix.shape[0])
+
+    @property
+    def n_components(self) -> int:
+        """Columns of the rows that come out."""
+        return int(self.matrix.shape[1])
+
+    def transform(self, X: Any) -> Array:
+        """Project rows, dense or sparse, to dense float32 rows.
+
+        Parameters
+        ----------
+        X : array or CSR of shape (n, n_columns)
+            Rows; sparse ones may have fewer columns when their last ones are all zero.
+        """
+        rows: CSR = sparse.csr_matrix(X)
+        if rows.shape[1] > self.n_columns:
+            raise DataError(
+                f"the rows have {rows.shape[1]} columns, but this projection was drawn for "
+                f"{self.n_columns}."
+            )
+        rows.resize(rows.shape[0], self.n_columns)
+        return np.asarray((rows.astype(np.float32) @ self.matrix).toarray())
+
+
+def draw_projection(n_columns: int, n_components: int, seed: int) -> SparseProjection:
+    """Draw the matrix; the same seed gives the same one."""
+    model = SparseRandomProjection(n_components, random_state=np.random.RandomState(seed % 2**32))
+    empty: CSR = sparse.csr_matrix(np.zeros((1, 0), np.float32))
+    empty.resize(1, n_columns)  # only the shape is looked at
+    model.fit(empty)
+    matrix = sparse.csr_matrix(model.components_.T.astype(np.float32))
+    matrix.sort_indices()
+    return SparseProjection(matrix, seed)
+
+
+def save_projection(group: zarr.Group, projection: SparseProjection) -> None:
+    """Write the matrix beside the rows, so that later versions need not draw it again."""
+    folder = group.create_group("projection", overwrite=True)
+    folder.attrs.update({"shape": list(projection.matrix.shape), "seed": projection.seed})
+    for name in ("data", "indices", "indptr"):
+        folder.create_array(name, data=np.asarray(getattr(projection.matrix, name)))
+
+
+def load_projection(group: zarr.Group) -> SparseProjection | None:
+    """Read the matrix; None when the rows were not projected."""
+    if "projection" not in group:
+        return None
+    folder: Any = group["projection"]
+    parts = tuple(np.asarray(folder[name][:]) for name in ("data", "indices", "indptr"))
+    shape = tuple(folder.attrs["shape"])
+    return SparseProjection(sparse.csr_matrix(parts, shape=shape), int(folder.attrs["seed"]))

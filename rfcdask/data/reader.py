@@ -1,0 +1,184 @@
+"""Reading blocks and single rows of a store: what a task carries is a path, never data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+import zarr
+
+from rfcdask._types import Array, IntArray
+from rfcdask.data.errors import DamagedStoreError
+from rfcdask.data.location import Location
+
+
+class Reader(Protocol):
+    """Gives the blocks of a data set by number; small, picklable, the same on every worker."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows of each block."""
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of X."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of X."""
+
+    @property
+    def label_dtype(self) -> np.dtype[Any] | None:
+        """Type of y; None without labels."""
+
+    @property
+    def run_rows(self) -> int:
+        """Neighbouring rows that cost as much to fetch as one of them."""
+
+    def block(self, block: int) -> Any:
+        """Return the rows of one block, dense or CSR."""
+
+    def labels(self, block: int) -> Array:
+        """Return the labels of one block."""
+
+    def rows(self, block: int, local: IntArray) -> tuple[Any, Array | None]:
+        """Return some rows of one block and their labels; `local` counts from the block's start."""
+
+
+@dataclass(frozen=True)
+class StoreReader:
+    """Reads the shards of a zarr store.
+
+    Parameters
+    ----------
+    location : Location
+        Where the store lies.
+    fingerprint : str
+        Changes with the content, so that a rewritten store is never mistaken for the old one.
+    sizes : tuple of int
+        Rows of each shard.
+    block_rows, run_rows : int
+        Rows of a full shard and of a chunk within it.
+    stored_dtype : str
+        Type of X on disk.
+    scale : float, optional
+        Factor that every stored value is multiplied by when it is read.
+    stored_label_dtype : str, optional
+        Type of y on disk.
+    label_names : tuple of str, optional
+        When labels are text, the store holds their positions in this list.
+    """
+
+    location: Location
+    fingerprint: str
+    sizes: tuple[int, ...]
+    n_columns: int
+    block_rows: int
+    run_rows: int
+    stored_dtype: str
+    scale: float | None = None
+    stored_label_dtype: str | None = None
+    label_names: tuple[str, ...] | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of X as it is read."""
+        stored = np.dtype(self.stored_dtype)
+        return stored if self.scale is None else float_type(stored)
+
+    @property
+    def label_dtype(self) -> np.dtype[Any] | None:
+        """Type of y as it is read."""
+        if self.stored_label_dtype is None:
+            return None
+        if self.label_names is not None:
+            return np.asarray(self.label_names).dtype
+        return np.dtype(self.stored_label_dtype)
+
+    def block(self, block: int) -> Array:
+        """Read one shard of X."""
+        return self._scaled(self._read("X", block))
+
+    def labels(self, block: int) -> Array:
+        """Read one shard of y."""
+        return self._named(self._read("y", block))
+
+    def rows(self, block: int, local: IntArray) -> tuple[Array, Array | None]:
+        """Fetch single rows of one shard: only the chunks that hold them are read."""
+        X = self._scaled(self._read("X", block, local))
+        y = None
+        if self.stored_label_dtype is not None:
+            y = self._named(self._read("y", block, local))
+        return X, y
+
+    def _scaled(self, stored: Array) -> Array:
+        if self.scale is None:
+            return stored
+        values = stored.astype(self.dtype)
+        values *= self.dtype.type(self.scale)
+        return values
+
+    def _named(self, stored: Array) -> Array:
+        return stored if self.label_names is None else np.asarray(self.label_names)[stored]
+
+    def _read(self, name: str, block: int, local: IntArray | None = None) -> Array:
+        array = open_array(self.location, name, self.fingerprint)
+        start = block * self.block_rows
+        stop = start + self.sizes[block]
+        try:
+            if not self.location.exists(shard_key(name, block)):
+                raise FileNotFoundError(shard_key(name, block))
+            got = _select(array, start, stop, local)
+        except Exception as error:
+            raise damage(self.location, array, name, block, start, stop) from error
+        return np.asarray(got)
+
+
+def _select(array: Any, start: int, stop: int, local: IntArray | None) -> Any:
+    if local is None:
+        return array[start:stop]
+    if np.array_equal(local, np.arange(local[0], local[0] + len(local))):
+        # zarr is much faster at slices than at lists of neighbours.
+        return array[start + int(local[0]) : start + int(local[0]) + len(local)]
+    return array.oindex[start + local]
+
+
+def float_type(stored: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the floating type that holds a stored type's values: float32 where that is exact."""
+    return np.dtype(np.result_type(stored, np.float32))
+
+
+@lru_cache(maxsize=64)
+def open_array(location: Location, name: str, fingerprint: str) -> Any:
+    """Open an array once per process and content."""
+    return zarr.open_array(store=location.store(), path=name, mode="r")
+
+
+def shard_key(name: str, block: int) -> str:
+    """Return the name of a shard's object within the store."""
+    return f"{name}/c/{block}/0" if name == "X" else f"{name}/c/{block}"
+
+
+def damage(
+    location: Location, array: Any, name: str, block: int, start: int, stop: int
+) -> DamagedStoreError:
+    """Find the first chunk of a shard that cannot be read, and say what can be done."""
+    remedy = "restore it from a copy or ingest the data again"
+    if not location.exists(shard_key(name, block)):
+        return DamagedStoreError(
+            f"shard {block} of array {name} (rows {start} to {stop - 1}) is missing from "
+            f"{location}: {remedy}."
+        )
+    rows = array.chunks[0]
+    for first in range(start, stop, rows):
+        last = min(first + rows, stop) - 1
+        try:
+            array[first : last + 1]
+        except Exception as error:
+            return DamagedStoreError(
+                f"chunk {first // rows} of array {name} (rows {first} to {last}, in shard "
+                f"{block}) of {location} is damaged ({error}): {remedy}."
+            )
+    return DamagedStoreError(f"shard {block} of array {name} of {location} did not read at first.")

@@ -1,0 +1,100 @@
+"""Text on disk or behind a URL, plain or compressed, in pieces of whole lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import fsspec
+import numpy as np
+from fsspec.core import url_to_fs
+from fsspec.utils import infer_compression
+
+from rfcdask._types import Array
+from rfcdask.data.errors import DataError
+
+PIECE_BYTES = 4 * 2**20
+
+
+class Piece(NamedTuple):
+    """A range of bytes of a plain file that begins and ends with a line."""
+
+    path: str
+    start: int
+    stop: int
+    rows: int = -1
+
+
+def is_compressed(path: str) -> bool:
+    """Whether the name ends like that of a compressed file."""
+    return infer_compression(path) is not None
+
+
+def file_facts(path: str) -> dict[str, Any]:
+    """Return name, size and time of a file, to recognise it by."""
+    fs, name = url_to_fs(path)
+    info = fs.info(name)
+    stamp = info.get("mtime", info.get("LastModified", info.get("created")))
+    return {"path": path, "size": info["size"], "time": None if stamp is None else str(stamp)}
+
+
+def file_size(path: str) -> int:
+    """Return the size of a file in bytes."""
+    fs, name = url_to_fs(path)
+    return int(fs.size(name))
+
+
+def plan_pieces(path: str, piece_bytes: int = PIECE_BYTES) -> list[Piece]:
+    """Cut a plain file at about every `piece_bytes`; the cuts are moved to lines when read."""
+    size = file_size(path)
+    return [
+        Piece(path, start, min(start + piece_bytes, size)) for start in range(0, size, piece_bytes)
+    ]
+
+
+def read_piece(piece: Piece) -> tuple[int, Array]:
+    """Read the lines that begin within a piece; return where the first begins, and the text."""
+    with fsspec.open(piece.path, "rb") as file:
+        start = piece.start
+        if start > 0:
+            file.seek(start - 1)
+            start += len(file.readline()) - 1
+        if start >= piece.stop:
+            return start, np.empty(0, np.uint8)
+        file.seek(start)
+        text = file.read(piece.stop - start)
+        if not text.endswith(b"\n"):
+            text += file.readline()
+    return start, np.frombuffer(text, np.uint8)
+
+
+def stream_lines(path: str, piece_bytes: int = PIECE_BYTES) -> Iterator[Array]:
+    """Give a file's text in pieces of whole lines, decompressing it on the way."""
+    rest = b""
+    try:
+        with fsspec.open(path, "rb", compression="infer") as file:
+            while text := file.read(piece_bytes):
+                whole, end, tail = text.rpartition(b"\n")
+                if end:
+                    yield np.frombuffer(rest + whole + end, np.uint8)
+                    rest = tail
+                else:
+                    rest += text
+    except (EOFError, OSError, ValueError) as error:
+        if isinstance(error, FileNotFoundError | PermissionError | DataError):
+            raise
+        raise DataError(
+            f"{path}: the compressed file is cut short or damaged ({error}): get it again."
+        ) from error
+    if rest:
+        yield np.frombuffer(rest, np.uint8)
+
+
+def count_lines(path: str, stop: int) -> int:
+    """Return how many line ends there are before a byte of a plain file."""
+    found = 0
+    with fsspec.open(path, "rb") as file:
+        while stop > 0 and (text := file.read(min(stop, PIECE_BYTES))):
+            found += text.count(b"\n")
+            stop -= len(text)
+    return found

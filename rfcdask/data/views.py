@@ -1,0 +1,194 @@
+"""Readers on top of readers: standardised columns, and the two parts of a split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from rfcdask._types import Array, IntArray
+from rfcdask.data.errors import DataError
+from rfcdask.data.reader import Reader, float_type
+
+UNIT = 4096
+"""Rows whose split is drawn together."""
+MOST_ROWS = 10**9
+"""numpy draws hypergeometric numbers below this."""
+
+
+@dataclass(frozen=True)
+class StandardReader:
+    """Blocks with the mean taken off each column and the deviation divided out."""
+
+    base: Reader
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows of each block."""
+        return self.base.sizes
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of X."""
+        return self.base.n_columns
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Floating type that holds the values."""
+        return float_type(self.base.dtype)
+
+    @property
+    def label_dtype(self) -> np.dtype[Any] | None:
+        """Type of y."""
+        return self.base.label_dtype
+
+    @property
+    def run_rows(self) -> int:
+        """Neighbouring rows that cost as much to fetch as one."""
+        return self.base.run_rows
+
+    def block(self, block: int) -> Array:
+        """Return one standardised block."""
+        return self._apply(self.base.block(block))
+
+    def labels(self, block: int) -> Array:
+        """Return the labels of one block."""
+        return self.base.labels(block)
+
+    def rows(self, block: int, local: IntArray) -> tuple[Array, Array | None]:
+        """Return some standardised rows of one block."""
+        X, y = self.base.rows(block, local)
+        return self._apply(X), y
+
+    def _apply(self, X: Array) -> Array:
+        values = X.astype(self.dtype)
+        values -= np.asarray(self.mean, self.dtype)
+        values /= np.asarray(self.deviation, self.dtype)
+        return values
+
+
+@dataclass(frozen=True)
+class SplitReader:
+    """One part of a random split.
+
+    Rows are drawn in units of fixed size, so which of them are test rows follows from the seed and
+    the number of rows alone, whatever the blocks; a task draws only the units of its own block.
+    """
+
+    base: Reader
+    seed: int
+    n_test: int
+    test: bool
+
+    @cached_property
+    def _edges(self) -> list[int]:
+        return [0, *np.cumsum(self.base.sizes).tolist()]
+
+    @cached_property
+    def _kept(self) -> list[tuple[int, int]]:
+        """Number and size of the blocks of the base that give this part any row.
+
+        The others are left out: empty chunks trip many Dask functions.
+        """
+        before = [self._count_before(edge) for edge in self._edges]
+        sizes = [stop - start for start, stop in pairwise(before)]
+        return [(block, size) for block, size in enumerate(sizes) if size]
+
+    def _count_before(self, row: int) -> int:
+        """Return how many of the base's rows before this one belong to the part."""
+        unit, rest = divmod(row, UNIT)
+        counts = unit_counts(self._edges[-1], self.n_test, self.seed)
+        whole = int(counts[:unit].sum())
+        found = whole if self.test else unit * UNIT - whole
+        return found + (int((self._unit(unit) < rest).sum()) if rest else 0)
+
+    def _unit(self, unit: int) -> IntArray:
+        """Return the part's rows of one unit, counted from its start."""
+        n_rows = self._edges[-1]
+        order = np.random.default_rng([self.seed, unit]).permutation(
+            min(UNIT, n_rows - unit * UNIT)
+        )
+        cut = int(unit_counts(n_rows, self.n_test, self.seed)[unit])
+        return np.sort(order[:cut] if self.test else order[cut:])
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows of each block of this part."""
+        return tuple(size for _, size in self._kept)
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of X."""
+        return self.base.n_columns
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of X."""
+        return self.base.dtype
+
+    @property
+    def label_dtype(self) -> np.dtype[Any] | None:
+        """Type of y."""
+        return self.base.label_dtype
+
+    @property
+    def run_rows(self) -> int:
+        """Neighbouring rows that cost as much to fetch as one."""
+        return self.base.run_rows
+
+    def picks(self, block: int) -> IntArray:
+        """Return the rows of the part's block, counted from the start of the base's block."""
+        origin = self._kept[block][0]
+        start, stop = self._edges[origin], self._edges[origin + 1]
+        units = range(start // UNIT, -(-stop // UNIT))
+        rows = np.concatenate([self._unit(unit) + unit * UNIT for unit in units])
+        return rows[(rows >= start) & (rows < stop)] - start
+
+    def block(self, block: int) -> Any:
+        """Return this part's rows of one block."""
+        return self.base.block(self._kept[block][0])[self.picks(block)]
+
+    def labels(self, block: int) -> Array:
+        """Return this part's labels of one block."""
+        return self.base.labels(self._kept[block][0])[self.picks(block)]
+
+    def rows(self, block: int, local: IntArray) -> tuple[Any, Array | None]:
+        """Return some of this part's rows of one block."""
+        return self.base.rows(self._kept[block][0], self.picks(block)[local])
+
+
+def split_readers(base: Reader, test_size: float, seed: int) -> tuple[SplitReader, SplitReader]:
+    """Split the rows uniformly: every set of that many rows is equally likely to be the test set.
+
+    How many test rows fall into each unit is a multivariate hypergeometric draw, and which ones a
+    uniform choice within the unit; together that is a uniform subset of all rows.
+    """
+    n_test = count_test_rows(test_size, sum(base.sizes))
+    return SplitReader(base, seed, n_test, test=False), SplitReader(base, seed, n_test, test=True)
+
+
+@lru_cache(maxsize=16)
+def unit_counts(n_rows: int, n_test: int, seed: int) -> IntArray:
+    """Return how many test rows each unit of rows holds."""
+    sizes = np.full(-(-n_rows // UNIT), UNIT)
+    sizes[-1] = n_rows - UNIT * (len(sizes) - 1)
+    generator = np.random.default_rng([seed, 2**32 - 1])
+    return generator.multivariate_hypergeometric(sizes, n_test, method="marginals")
+
+
+def count_test_rows(test_size: float, n_rows: int) -> int:
+    """Return the number of test rows: a fraction is rounded up, as scikit-learn does."""
+    if n_rows >= MOST_ROWS:
+        raise DataError(f"{n_rows} rows cannot be split: fewer than {MOST_ROWS:,} can.")
+    count = test_size if isinstance(test_size, int | np.integer) else np.ceil(test_size * n_rows)
+    if not 0 < count < n_rows:
+        raise DataError(
+            f"test_size={test_size} leaves no row for one of the parts of {n_rows} rows: give a "
+            "fraction between 0 and 1 or a number of rows below that."
+        )
+    return int(count)

@@ -1,0 +1,181 @@
+"""From batches of a source to one whole shard on disk: what a single task does."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import zarr
+
+from rfcdask._types import Array, IntArray
+from rfcdask.data.arrays import flat, say_bad
+from rfcdask.data.errors import DataError
+from rfcdask.data.journal import Journal
+from rfcdask.data.labels import Labels
+from rfcdask.data.layout import Layout
+from rfcdask.data.location import Location
+from rfcdask.data.projection import SparseProjection, load_projection
+from rfcdask.data.reader import shard_key
+from rfcdask.data.source import Batch, dense, keep_rows
+from rfcdask.data.stats import column_stats
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is the same for all blocks of one ingest."""
+
+    location: Location
+    layout: Layout
+    labels: Labels | None
+    source_columns: int
+    source_name: str
+    projection_seed: int | None = None
+
+    @property
+    def projected(self) -> bool:
+        """Whether rows are projected on their way."""
+        return self.projection_seed is not None
+
+
+_ENCODING = threading.Lock()
+# The encoder holds two blocks beside the one it writes, and uses several threads by itself; one at
+# a time in a process keeps memory low while other threads read the next blocks.
+
+Sink = Callable[[int, Array, "Array | None"], None]
+"""Takes a finished block: its number, its rows, its labels."""
+
+
+@dataclass(frozen=True)
+class WriteBlock:
+    """Writes a block as one whole shard, then records it."""
+
+    plan: Plan
+
+    def __call__(self, block: int, X: Array, y: Array | None) -> None:
+        """Write rows and labels; a shard that is there already is replaced."""
+        location = self.plan.location
+        with destination_errors(location), _ENCODING:
+            self._write("X", block, X)
+            if y is not None:
+                self._write("y", block, y)
+            Journal(location).record(block, column_stats(X))
+
+    def _write(self, name: str, block: int, values: Array) -> None:
+        location, layout = self.plan.location, self.plan.layout
+        # zarr would read an old shard and merge the new one into it.
+        location.delete(shard_key(name, block))
+        start, stop = layout.span(block)
+        store = location.store(read_only=False)
+        array: Any = zarr.open_array(store=store, path=name, mode="r+")
+        # A chunk of zeros is written too: left out, it could not be told from a lost one, and
+        # negative zeros would lose their sign.
+        array.with_config({"write_empty_chunks": True})[start:stop] = values
+
+
+def put_rows(
+    plan: Plan, sink: Sink, block: int, source: Any, span: tuple[int, int], dropped: IntArray
+) -> int:
+    """Read a block's rows from a part of a source and pass them to the sink."""
+    batches = keep_rows(source.read(*span), span[0], dropped)
+    return put_batches(plan, sink, block, batches)
+
+
+def put_computed(
+    plan: Plan, sink: Sink, block: int, X: Any, y: Any, first: int, dropped: IntArray
+) -> int:
+    """Pass rows that Dask computed to the sink."""
+    batch = Batch(X, None if y is None else flat(y))
+    return put_batches(plan, sink, block, keep_rows(iter([batch]), first, dropped))
+
+
+def put_batches(plan: Plan, sink: Sink, block: int, batches: Iterable[Batch]) -> int:
+    """Fill a block from batches and pass it to the sink."""
+    X, y = fill(plan, block, batches)
+    sink(block, X, y)
+    return len(X)
+
+
+def fill(plan: Plan, block: int, batches: Iterable[Batch]) -> tuple[Array, Array | None]:
+    """Bring the rows of one block into memory as they will lie on disk."""
+    layout = plan.layout
+    start, stop = layout.span(block)
+    X = np.empty((stop - start, layout.n_columns), layout.dtype)
+    y = None if plan.labels is None else np.empty(stop - start, layout.label_dtype)
+    place = 0
+    for batch in batches:
+        rows = convert(plan, batch.X, start + place)
+        X[place : place + len(rows)] = rows
+        if y is not None and plan.labels is not None:
+            y[place : place + len(rows)] = plan.labels.encode(np.asarray(batch.y))
+        place += len(rows)
+    if place != stop - start:
+        raise DataError(
+            f"{plan.source_name} gave {place} rows where {stop - start} were found before: it "
+            "changed meanwhile; ingest it again with overwrite=True."
+        )
+    return X, y
+
+
+def convert(plan: Plan, X: Any, first: int) -> Array:
+    """Project or densify rows, and bring them to the type on disk without loss of whole numbers."""
+    rows = _projection(plan).transform(X) if plan.projected else dense(X, plan.source_columns)
+    if rows.dtype.kind == "f":
+        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        if len(bad):
+            raise DataError(say_bad(plan.source_name, first + int(bad[0]), rows[bad[0]], None))
+    wanted = np.dtype(plan.layout.dtype)
+    if rows.dtype == wanted:
+        return rows
+    # A value too large for the type overflows here; the comparison below names it.
+    with np.errstate(invalid="ignore", over="ignore"):
+        cast = rows.astype(wanted)
+    wrong = cast != rows if wanted.kind in "biu" else ~np.isfinite(cast)
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise DataError(
+            f"{plan.source_name}, row {first + row}: column {column} is {rows[row, column]}, which "
+            f"dtype={wanted} cannot hold: pass another dtype."
+        )
+    return cast
+
+
+def _projection(plan: Plan) -> SparseProjection:
+    return _load_projection(
+        plan.location, plan.projection_seed, plan.source_columns, plan.layout.n_columns
+    )
+
+
+@lru_cache(maxsize=4)
+def _load_projection(location: Location, *_drawn_from: int | None) -> SparseProjection:
+    # What it was drawn from is part of the key: the store may be another one of the same name.
+    projection = load_projection(zarr.open_group(store=location.store(), mode="r"))
+    assert projection is not None  # written before the first block
+    return projection
+
+
+@contextmanager
+def destination_errors(location: Location) -> Iterator[None]:
+    """Turn failures of the disk into sentences that say what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            raise DataError(
+                f"no space left for {location} ({error.strerror}): what is written so far stays; "
+                "make room and run the same ingest again to go on from there."
+            ) from error
+        if error.errno in _NO_RIGHT:
+            raise DataError(
+                f"no right to write to {location} ({error.strerror}): what is written so far "
+                "stays; change the rights or the destination and run the ingest again."
+            ) from error
+        raise

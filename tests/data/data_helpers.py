@@ -1,0 +1,112 @@
+"""What several test files of the data part need."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+# Children come from a server that has imported the package, so that a test may start many of them.
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["rfcdask"])
+
+
+def tree_bytes(folder: Path) -> dict[str, str]:
+    """Digest of every file of a folder, by its name."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def svmlight_text(X: np.ndarray, y: Any, first: int = 1) -> bytes:
+    """Dense rows as svmlight text, zeros left out, every number written in full."""
+    lines = []
+    for row, label in zip(X.tolist(), list(y), strict=True):
+        pairs = [f"{j + first}:{value!r}" for j, value in enumerate(row) if value != 0]
+        lines.append(" ".join([str(label), *pairs]))
+    return ("\n".join(lines) + "\n").encode()
+
+
+def chunk_sizes(total: int) -> st.SearchStrategy[tuple[int, ...]]:
+    """Every way of cutting a length into chunks."""
+    cuts = st.sets(st.integers(1, total - 1), max_size=4) if total > 1 else st.just(set())
+    return cuts.map(lambda c: tuple(np.diff([0, *sorted(c), total]).tolist()))
+
+
+def dense_rows(
+    dtypes: tuple[str, ...] = ("f8", "f4", "i2", "u1", "i8", "?"),
+    most_rows: int = 40,
+    most_columns: int = 6,
+) -> st.SearchStrategy[np.ndarray]:
+    """Finite arrays of rows, of several types, with every bit pattern a finite number has."""
+    shapes = st.tuples(st.integers(2, most_rows), st.integers(1, most_columns))
+    return st.sampled_from(dtypes).flatmap(
+        lambda name: npst.arrays(name, shapes, elements=_finite(name))
+    )
+
+
+def _finite(name: str) -> Any:
+    if name in ("f8", "f4"):
+        return npst.from_dtype(np.dtype(name), allow_nan=False, allow_infinity=False)
+    return None
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays are equal in type, shape and every bit."""
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def run_measured(
+    script: str, *arguments: object, timeout: float = 900
+) -> tuple[int, dict[str, Any]]:
+    """Run a Python script; return the peak of its and its children's memory, and its last line.
+
+    The memory is sampled from outside, as the proportional set size where the system has it, so
+    that pages shared by several processes count once. The last line is a JSON object.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    peak = 0
+    stop = time.monotonic() + timeout
+    while process.poll() is None and time.monotonic() < stop:
+        peak = max(peak, _memory_of_all(process.pid))
+        time.sleep(0.005)
+    out, errors = process.communicate(timeout=10)
+    assert process.returncode == 0, errors
+    return peak, json.loads(out.strip().splitlines()[-1])
+
+
+def _memory_of_all(pid: int) -> int:
+    total = 0
+    try:
+        parent = psutil.Process(pid)
+        for process in [parent, *parent.children(recursive=True)]:
+            total += _memory_of(process)
+    except psutil.NoSuchProcess:
+        pass
+    return total
+
+
+def _memory_of(process: psutil.Process) -> int:
+    try:
+        if process.children():
+            return int(process.memory_full_info().pss)
+        return int(process.memory_info().rss)
+    except (psutil.NoSuchProcess, psutil.AccessDenied, AttributeError):
+        return 0

@@ -1,0 +1,245 @@
+"""Opening a store: laziness, shapes, statistics, splits, standard columns, how it shows itself."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import dataclass
+
+import dask
+import numpy as np
+import pytest
+import zarr
+from data_helpers import same_bits
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rfcdask as rf
+from rfcdask.data.layout import plan_layout
+from rfcdask.data.reader import Reader
+from rfcdask.data.views import split_readers
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    draw = np.random.default_rng(0)
+    return draw.standard_normal((3000, 5)) * [1, 10, 0.1, 1, 1] + 3, np.arange(3000) % 3
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory, arrays):
+    where = tmp_path_factory.mktemp("store") / "a.zarr"
+    rf.ingest(arrays, where, block_size=20_000)
+    return where
+
+
+def refuse(*args, **kwargs):
+    raise AssertionError("something was computed")
+
+
+def test_nothing_is_computed_until_it_is_asked_for(path):
+    with dask.config.set(scheduler=refuse):
+        ds = rf.open_dataset(path)
+        train, test = ds.standardize().split(0.3, random_state=0)
+        for part in (ds, train, test):
+            assert part.X.shape[0] == sum(part.X.chunks[0])
+            assert part.y.shape == (part.X.shape[0],)
+            repr(part), part._repr_html_(), part.classes, part.X[:10], part.y[:3]
+
+
+def test_blocks_are_the_shards_and_graphs_stay_small(path):
+    ds = rf.open_dataset(path)
+    X = zarr.open_group(path)["X"]
+    assert ds.X.chunks[0] == tuple(min(X.shards[0], 3000 - a) for a in range(0, 3000, X.shards[0]))
+    assert len(ds.X.dask.layers) == 1
+    assert len(dict(ds.X.dask)) == len(ds.X.chunks[0])
+    # The path travels, not the rows.
+    assert len(pickle.dumps(dict(ds.X.dask))) < 20_000
+
+
+def test_shards_hold_whole_chunks_with_checksums(path):
+    X = zarr.open_group(path)["X"]
+    assert X.shards[0] % X.chunks[0] == 0
+    assert X.shards[0] > X.chunks[0]
+    sharding = json.loads((path / "X" / "zarr.json").read_text())["codecs"][0]["configuration"]
+    assert [codec["name"] for codec in sharding["codecs"]] == ["bytes", "zstd", "crc32c"]
+    assert [codec["name"] for codec in sharding["index_codecs"]] == ["bytes", "crc32c"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.integers(1, 10**9),
+    st.integers(1, 10**6),
+    st.sampled_from(["u1", "f4", "f8"]),
+    st.integers(1, 2**28),
+)
+def test_any_shape_is_cut_into_whole_chunks(rows, columns, dtype, size):
+    layout = plan_layout(rows, columns, dtype, block_bytes=size)
+    assert layout.block_rows % layout.chunk_rows == 0
+    assert (layout.n_blocks - 1) * layout.block_rows < rows <= layout.n_blocks * layout.block_rows
+    row_bytes = columns * np.dtype(dtype).itemsize
+    assert layout.block_bytes <= max(size, row_bytes)
+
+
+def test_common_shapes_have_blocks_of_64_mb_and_chunks_of_half_to_one():
+    for rows, columns, dtype in [(11_000_000, 28, "f4"), (10**7, 780, "u1"), (10**8, 250, "f4")]:
+        layout = plan_layout(rows, columns, dtype)
+        chunk = layout.chunk_rows * columns * np.dtype(dtype).itemsize
+        assert 0.5 * 2**20 <= chunk <= 2**20
+        assert 60 * 2**20 <= layout.block_bytes <= 64 * 2**20
+
+
+def test_statistics_are_those_of_all_rows(path, arrays):
+    attrs = rf.open_dataset(path).attrs
+    X = arrays[0]
+    np.testing.assert_allclose(attrs["mean"], X.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(attrs["variance"], X.var(0), rtol=1e-12)
+    assert attrs["min"] == X.min(0).tolist()
+    assert attrs["max"] == X.max(0).tolist()
+    expected = {"format": 1, "n_rows": 3000, "shuffled": False, "seed": None, "complete": True}
+    assert expected.items() <= attrs.items()
+
+
+def test_standard_columns(path, arrays):
+    X = arrays[0]
+    ds = rf.open_dataset(path).standardize()
+    got = ds.X.compute()
+    np.testing.assert_allclose(got, (X - X.mean(0)) / X.std(0), rtol=1e-9, atol=1e-9)
+    assert got.dtype == ds.X.dtype
+    with pytest.raises(rf.data.DataError, match="no column statistics"):
+        ds.standardize()
+
+
+def test_constant_columns_become_zero(tmp_path):
+    X = np.column_stack([np.full(10, 7.0), np.arange(10.0)]).astype(np.float32)
+    ds = rf.ingest(X, tmp_path / "a.zarr").standardize()
+    got = ds.X.compute()
+    assert got.dtype == np.float32
+    assert np.all(got[:, 0] == 0)
+
+
+def test_integers_stay_on_disk_and_are_scaled_lazily(tmp_path):
+    X = np.random.default_rng(0).integers(0, 256, (300, 8), dtype=np.uint8)
+    ds = rf.ingest(X, tmp_path / "a.zarr", scale=1 / 255, block_size=1000)
+    assert zarr.open_group(tmp_path / "a.zarr")["X"].dtype == np.uint8
+    assert ds.X.dtype == np.float32
+    assert same_bits(ds.X.compute(), X.astype(np.float32) * np.float32(1 / 255))
+    np.testing.assert_allclose(ds.mean, X.mean(0) / 255)
+    np.testing.assert_allclose(ds.standardize().X.compute().std(0), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("test_size", [0.3, 700, 1, 2999, 1e-9])
+def test_a_split_has_every_row_once(path, arrays, test_size):
+    ds = rf.open_dataset(path)
+    train, test = ds.split(test_size, random_state=3)
+    n_test = test_size if isinstance(test_size, int) else int(np.ceil(test_size * 3000))
+    assert len(test) == n_test
+    assert len(train) == 3000 - n_test
+    both = np.concatenate([train.X.compute(), test.X.compute()])
+    assert both.shape == (3000, 5)
+    assert np.array_equal(np.sort(both[:, 0]), np.sort(arrays[0][:, 0]))
+    assert all(size > 0 for size in test.X.chunks[0])
+    order = np.argsort(arrays[0][:, 0])
+    rows = order[np.searchsorted(arrays[0][:, 0], test.X.compute()[:, 0], sorter=order)]
+    assert np.array_equal(arrays[1][rows], test.y.compute())
+
+
+def test_the_seed_decides_the_split(path):
+    ds = rf.open_dataset(path)
+    first, again, other = (ds.split(0.5, random_state=s)[1].X.compute() for s in (1, 1, 2))
+    assert same_bits(first, again)
+    assert not np.array_equal(first, other)
+    for bad in (0, 3000, 1.0, 0.0, -0.5):
+        with pytest.raises(rf.data.DataError, match="test_size"):
+            ds.split(bad)
+
+
+@dataclass(frozen=True)
+class Numbers(Reader):
+    """Six rows in blocks of 1, 2 and 3."""
+
+    sizes: tuple[int, ...] = (1, 2, 3)
+    n_columns: int = 1
+
+    def block(self, block):
+        return np.arange(self.sizes[block])[:, None] + sum(self.sizes[:block])
+
+
+def test_the_split_does_not_depend_on_the_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr("rfcdask.data.views.UNIT", 64)
+    X = np.arange(1000.0)[:, None]
+    parts = [
+        rf.ingest(X, tmp_path / f"{size}.zarr", block_size=size).split(0.37, random_state=5)
+        for size in (8000, 3000, 504, 40)
+    ]
+    for train, test in parts:
+        assert same_bits(train.X.compute(), parts[0][0].X.compute())
+        assert same_bits(test.X.compute(), parts[0][1].X.compute())
+        wanted = np.arange(len(test))[::-7]
+        assert same_bits(test.rows(wanted).X, test.X.compute()[wanted])
+    assert len(parts[0][1]) == 370
+
+
+def test_every_test_set_is_equally_likely(monkeypatch):
+    monkeypatch.setattr("rfcdask.data.views.UNIT", 2)
+    from math import comb
+
+    from scipy.stats import chisquare
+
+    counts: dict[tuple[int, ...], int] = {}
+    for seed in range(6000):
+        part = split_readers(Numbers(), 2, seed)[1]
+        rows = np.concatenate([part.block(b)[:, 0] for b in range(len(part.sizes))])
+        counts[tuple(rows)] = counts.get(tuple(rows), 0) + 1
+    assert len(counts) == comb(6, 2)
+    assert chisquare(list(counts.values())).pvalue > 1e-3
+
+
+def test_what_a_data_set_says_of_itself(path):
+    ds = rf.open_dataset(path)
+    shown = repr(ds)
+    for words in ("3,000", "float64", "3 classes: 0, 1, 2", "as given"):
+        assert words in shown
+        assert words in ds._repr_html_()
+    assert "<table>" in ds._repr_html_()
+    assert "standardized" in repr(ds.standardize())
+
+
+def test_many_classes_are_counted(tmp_path):
+    X = np.arange(50.0)[:, None]
+    assert "50 classes" in repr(rf.ingest((X, np.arange(50)), tmp_path / "a.zarr"))
+    assert "regression" in repr(rf.ingest((X, X[:, 0] / 7), tmp_path / "b.zarr"))
+    assert "none" in repr(rf.ingest(X, tmp_path / "c.zarr"))
+
+
+def test_what_is_no_store_is_refused(tmp_path):
+    with pytest.raises(rf.data.DataError, match="no zarr v3 group"):
+        rf.open_dataset(tmp_path / "nothing.zarr")
+    zarr.create_group(tmp_path / "other.zarr")
+    with pytest.raises(rf.data.DataError, match=r"no rfcdask store: pass it to rfcdask\.ingest"):
+        rf.open_dataset(tmp_path / "other.zarr")
+    ds = rf.ingest(np.eye(3), tmp_path / "new.zarr")
+    group = zarr.open_group(tmp_path / "new.zarr")
+    group.attrs["format"] = 99
+    with pytest.raises(rf.data.DataError, match="format 99, this version reads up to 1: update"):
+        rf.open_dataset(tmp_path / "new.zarr")
+    assert ds.y is None
+
+
+def test_an_existing_store_is_kept_unless_told_otherwise(tmp_path):
+    rf.ingest(np.eye(3), tmp_path / "a.zarr")
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        rf.ingest(np.eye(4), tmp_path / "a.zarr")
+    assert rf.open_dataset(tmp_path / "a.zarr").X.shape == (3, 3)
+    assert rf.ingest(np.eye(4), tmp_path / "a.zarr", overwrite=True).X.shape == (4, 4)
+
+
+def test_a_folder_that_is_no_store_is_never_replaced(tmp_path):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").write_text("years of work")
+    with pytest.raises(FileExistsError, match=r"thesis\.tex lies there"):
+        rf.ingest(np.eye(3), tmp_path / "home", overwrite=True)
+    assert (tmp_path / "home" / "thesis.tex").read_text() == "years of work"
+    zarr.create_group(tmp_path / "other.zarr")
+    with pytest.raises(FileExistsError, match="not ours"):
+        rf.ingest(np.eye(3), tmp_path / "other.zarr")

@@ -1,0 +1,324 @@
+"""Recipes and downloads, against a real HTTP server on loopback."""
+
+from __future__ import annotations
+
+import bz2
+import dataclasses
+import gzip
+import hashlib
+import io
+import tarfile
+import threading
+import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+from data_helpers import svmlight_text
+
+import rfcdask as rf
+from rfcdask.data import DataError, load_recipe, recipe_names
+from rfcdask.data import catalog as catalog_module
+from rfcdask.data import fetch as fetch_function
+from rfcdask.data.download import PIECE_BYTES, download
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Serves bytes with ranges and entity tags, and can break off in the middle."""
+
+    def do_GET(self):
+        server = self.server
+        server.requests.append((self.path, self.headers.get("Range")))
+        content = server.files.get(self.path)
+        if content is None:
+            self.send_error(404)
+            return
+        tag = '"' + hashlib.sha256(content).hexdigest()[:16] + '"'
+        start = 0
+        asked = self.headers.get("Range")
+        if asked and server.ranges and self.headers.get("If-Range") in (None, tag):
+            start = int(asked.removeprefix("bytes=").removesuffix("-"))
+            if start >= len(content):
+                self.send_error(416)
+                return
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        else:
+            self.send_response(200)
+        self.send_header("Content-Length", str(len(content) - start))
+        self.send_header("ETag", tag)
+        self.end_headers()
+        stop = len(content)
+        if server.break_after:
+            stop = min(stop, start + server.break_after.pop(0))
+        self.wfile.write(content[start:stop])
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        running.files, running.requests, running.break_after = {}, [], []
+        running.ranges = True
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
+        thread.start()
+        running.url = f"http://127.0.0.1:{running.server_address[1]}"
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+CONTENT = np.random.default_rng(0).bytes(1_500_000)
+
+
+def test_a_download_is_cached(server, tmp_path):
+    server.files["/a.bin"] = CONTENT
+    path = download(f"{server.url}/a.bin", "a.bin", tmp_path)
+    assert path.read_bytes() == CONTENT
+    download(f"{server.url}/a.bin", "a.bin", tmp_path)
+    assert len(server.requests) == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.bin"]
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_broken_download_goes_on(server, tmp_path, ranges):
+    server.files["/a.bin"] = CONTENT
+    server.break_after = [600_000, 300_000]
+    server.ranges = ranges
+    path = download(f"{server.url}/a.bin", "a.bin", tmp_path)
+    assert path.read_bytes() == CONTENT
+    asked = [wanted for _, wanted in server.requests]
+    assert asked[0] is None
+    assert all(wanted is not None for wanted in asked[1:])
+    if ranges:
+        first, second = (int(wanted.strip("bytes=-")) for wanted in asked[1:])
+        assert 600_000 - PIECE_BYTES < first <= 600_000
+        assert 300_000 - PIECE_BYTES < second - first <= 300_000
+
+
+def test_a_download_goes_on_in_another_process(server, tmp_path):
+    server.files["/a.bin"] = CONTENT
+    server.break_after = [200_000] * 5
+    with pytest.raises(
+        DataError, match=r"failed after 9\d\d,\d\d\d bytes.*run the same call again"
+    ):
+        download(f"{server.url}/a.bin", "a.bin", tmp_path)
+    server.requests.clear()
+    assert download(f"{server.url}/a.bin", "a.bin", tmp_path).read_bytes() == CONTENT
+    (asked,) = [int(wanted.strip("bytes=-")) for _, wanted in server.requests]
+    assert 1_000_000 - 5 * PIECE_BYTES < asked <= 1_000_000
+
+
+def test_a_file_that_changed_meanwhile_is_downloaded_anew(server, tmp_path):
+    server.files["/a.bin"] = CONTENT
+    server.break_after = [200_000] * 5
+    with pytest.raises(DataError, match="failed after"):
+        download(f"{server.url}/a.bin", "a.bin", tmp_path)
+    server.files["/a.bin"] = other = CONTENT[::-1]
+    assert download(f"{server.url}/a.bin", "a.bin", tmp_path).read_bytes() == other
+    # What is left of a longer file does not belong to a shorter one.
+    server.files["/b.bin"] = CONTENT
+    server.break_after = [300_000] * 5
+    with pytest.raises(DataError, match="failed after"):
+        download(f"{server.url}/b.bin", "b.bin", tmp_path)
+    server.files["/b.bin"] = CONTENT[:1000]
+    assert download(f"{server.url}/b.bin", "b.bin", tmp_path).read_bytes() == CONTENT[:1000]
+
+
+def test_checksums_and_absent_files(server, tmp_path):
+    server.files["/a.bin"] = CONTENT
+    right = hashlib.sha256(CONTENT).hexdigest()
+    assert download(f"{server.url}/a.bin", "a.bin", tmp_path, right).exists()
+    with pytest.raises(DataError, match="does not have the checksum of its recipe"):
+        download(f"{server.url}/a.bin", "b.bin", tmp_path, "0" * 64)
+    assert not (tmp_path / "b.bin").exists()
+    with pytest.raises(DataError, match=r"answers 404 .*: pass source="):
+        download(f"{server.url}/nothing", "c.bin", tmp_path)
+
+
+def test_a_server_that_is_not_there(tmp_path):
+    with pytest.raises(DataError, match="failed after 0 bytes"):
+        download("http://127.0.0.1:9/a", "a", tmp_path)
+
+
+def test_every_recipe_is_whole():
+    names = ["adult", "covtype", "criteo", "higgs", "human", "mnist", "sensorless"]
+    assert recipe_names() == names
+    for name in names:
+        recipe = load_recipe(name)
+        assert recipe.columns > 0
+        assert len(recipe.classes) > 1
+        assert recipe.preparation
+        assert recipe.home.startswith("https://")
+        for part in recipe.parts.values():
+            assert all(url.startswith("https://") for url in part.urls)
+            assert part.rows > 0
+    assert sum(p.rows for p in load_recipe("criteo").parts.values()) == 51_882_752
+    for name, wanted in (("adult", 48_842), ("mnist", 70_000), ("human", 10_299)):
+        recipe = load_recipe(name)
+        assert sum(p.rows for p in recipe.chosen("all")) == wanted == recipe.paper["rows"]
+    with pytest.raises(DataError, match="no recipe 'iris': choose one of adult"):
+        load_recipe("iris")
+    with pytest.raises(DataError, match="no part 'middle': choose one of train, test, all"):
+        load_recipe("adult").chosen("middle")
+
+
+def small(monkeypatch, name: str, url: str, rows: dict[str, int], **changes):
+    """Make the recipe of that name point to loopback, for fewer rows."""
+    recipe = load_recipe(name)
+    parts = {
+        key: dataclasses.replace(
+            part, urls=tuple(f"{url}/{file}" for file in part.files), rows=rows[key], sha256=(None,)
+        )
+        for key, part in recipe.parts.items()
+    }
+    changed = dataclasses.replace(recipe, parts=parts, **changes)
+    module = __import__("sys").modules["rfcdask.data.fetch"]
+    monkeypatch.setattr(module, "load_recipe", lambda asked: changed)
+    return changed
+
+
+def test_fetch_downloads_ingests_and_verifies(server, tmp_path, monkeypatch):
+    draw = np.random.default_rng(0)
+    X = (draw.random((300, 123)) < 0.1).astype(int)
+    y = np.where(np.arange(300) % 3 == 0, 1, -1)
+    server.files["/a9a"] = svmlight_text(X[:200], y[:200])
+    server.files["/a9a.t"] = svmlight_text(X[200:], y[200:])
+    small(monkeypatch, "adult", server.url, {"train": 200, "test": 100})
+    cache = tmp_path / "cache"
+    ds = rf.fetch("adult", tmp_path / "all.zarr", cache=cache)
+    assert ds.X.dtype == np.uint8
+    assert np.array_equal(ds.X.compute(), X)
+    assert np.array_equal(ds.y.compute(), y)
+    test = rf.fetch("adult", tmp_path / "test.zarr", part="test", cache=cache)
+    assert np.array_equal(test.X.compute(), X[200:])
+    assert len(server.requests) == 2
+    # What is there and fits is opened as it is.
+    server.files.clear()
+    assert np.array_equal(
+        rf.fetch("adult", tmp_path / "test.zarr", part="test").X.compute(), X[200:]
+    )
+    with pytest.raises(DataError, match=r"not adult \(train\): it has 100 rows instead of 200"):
+        rf.fetch("adult", tmp_path / "test.zarr", part="train")
+
+
+def test_a_wrong_file_fails_naming_the_difference(server, tmp_path, monkeypatch):
+    small(monkeypatch, "adult", server.url, {"train": 200, "test": 100})
+    X, y = np.eye(150, 123, dtype=int), np.arange(150) % 3
+    (tmp_path / "a9a").write_bytes(svmlight_text(X, y))
+    words = r"150 rows instead of 200 and classes \[0, 1, 2\] instead of \[-1, 1\]"
+    with pytest.raises(DataError, match=words):
+        rf.fetch("adult", tmp_path / "a.zarr", source=tmp_path / "a9a", cache=tmp_path)
+    assert not (tmp_path / "a.zarr").exists()
+    (tmp_path / "a9a").write_bytes(svmlight_text(np.eye(200, 140, dtype=int), np.arange(200) % 2))
+    with pytest.raises(
+        DataError, match=r"a9a, line 124: '124:1' lies beyond the largest index 123"
+    ):
+        rf.fetch("adult", tmp_path / "a.zarr", source=tmp_path / "a9a", cache=tmp_path)
+    with pytest.raises(DataError, match="does not exist"):
+        rf.fetch("adult", tmp_path / "a.zarr", source=tmp_path / "no", cache=tmp_path)
+
+
+def test_the_name_of_a_file_says_which_part_it_is(server, tmp_path, monkeypatch):
+    small(monkeypatch, "mnist", server.url, {"train": 60, "test": 40})
+    draw = np.random.default_rng(0)
+    X, y = draw.integers(0, 256, (40, 780)), np.arange(40) % 10
+    (tmp_path / "mnist.t.bz2").write_bytes(bz2.compress(svmlight_text(X, y)))
+    ds = rf.fetch("mnist", tmp_path / "a.zarr", source=tmp_path / "mnist.t.bz2", cache=tmp_path)
+    assert ds.X.dtype == np.float32
+    np.testing.assert_allclose(ds.X.compute(), X / 255, rtol=1e-6)
+
+
+def test_members_of_archives(server, tmp_path, monkeypatch):
+    draw = np.random.default_rng(0)
+    X, y = draw.uniform(-1, 1, (90, 561)), np.arange(90) % 6 + 1
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for part, span in (("train", slice(0, 60)), ("test", slice(60, 90))):
+            rows = "\n".join("  " + " ".join(f"{v: .17e}" for v in row) for row in X[span])
+            archive.writestr(f"UCI HAR Dataset/{part}/X_{part}.txt", rows)
+            archive.writestr(f"UCI HAR Dataset/{part}/y_{part}.txt", "\n".join(map(str, y[span])))
+    server.files["/UCI-HAR-Dataset.zip"] = packed.getvalue()
+    small(monkeypatch, "human", server.url, {"train": 60, "test": 30})
+    ds = rf.fetch("human", tmp_path / "a.zarr", cache=tmp_path)
+    assert np.array_equal(ds.X.compute(), X)
+    assert np.array_equal(ds.y.compute(), y)
+    assert len(server.requests) == 1
+
+
+def test_a_tar_of_sparse_text_is_projected(server, tmp_path, monkeypatch):
+    from scipy import sparse
+
+    X = sparse.random(50, 10**6, density=39e-6, random_state=np.random.default_rng(0), format="csr")
+    lines = []
+    for i in range(50):
+        row = X[i]
+        pairs = " ".join(
+            f"{j + 1}:{v!r}" for j, v in zip(row.indices, row.data.tolist(), strict=True)
+        )
+        lines.append(f"{i % 2} {pairs}")
+    text = ("\n".join(lines) + "\n").encode()
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:xz") as archive:
+        for name in ("train", "test"):
+            info = tarfile.TarInfo(f"criteo.kaggle2014.svm/{name}.txt.svm")
+            info.size = len(text)
+            archive.addfile(info, io.BytesIO(text))
+    server.files["/criteo.kaggle2014.svm.tar.xz"] = packed.getvalue()
+    small(monkeypatch, "criteo", server.url, {"train": 50, "test": 50})
+    ds = rf.fetch("criteo", tmp_path / "a.zarr", cache=tmp_path)
+    assert ds.X.shape == (50, 250)
+    np.testing.assert_allclose(ds.X.compute(), ds.projection.transform(X), rtol=1e-5, atol=1e-6)
+    assert rf.fetch("criteo", tmp_path / "a.zarr", cache=tmp_path).shape == (50, 250)
+    unlabelled = rf.fetch("criteo", tmp_path / "b.zarr", part="test", cache=tmp_path)
+    assert unlabelled.y is None
+
+
+def test_csv_without_header_by_recipe(server, tmp_path, monkeypatch):
+    draw = np.random.default_rng(0)
+    X, y = draw.integers(-50, 7000, (80, 54)), np.arange(80) % 7 + 1
+    rows = "".join(
+        ",".join(map(str, [*row, label])) + "\n" for row, label in zip(X, y, strict=True)
+    )
+    server.files["/covtype.data.gz"] = gzip.compress(rows.encode())
+    small(monkeypatch, "covtype", server.url, {"all": 80})
+    ds = rf.fetch("covtype", tmp_path / "a.zarr", cache=tmp_path, block_size=3000)
+    assert ds.attrs["shuffled"]
+    got = ds.X.compute()
+    assert got.dtype == np.int16
+    assert sorted(map(tuple, got.tolist())) == sorted(map(tuple, X.tolist()))
+
+
+@pytest.mark.parametrize("name", ["a9a", "mnist"])
+def test_real_data_from_libsvm_text_pass_their_recipes(shared_data, tmp_path, name):
+    with np.load(shared_data / "datasets" / f"{name}.npz") as data:
+        X, y = data["X_train"], data["y_train"].astype(int)
+    columns = {"a9a": 123, "mnist": 780}[name]
+    recipe = {"a9a": "adult", "mnist": "mnist"}[name]
+    labels = 2 * y - 1 if name == "a9a" else y
+    # scikit-learn writes the text; the test must not read what it wrote by itself.
+    from scipy import sparse
+    from sklearn.datasets import dump_svmlight_file
+
+    path = tmp_path / name
+    rows = sparse.csr_matrix(X[:, :columns]).astype(np.int64)
+    dump_svmlight_file(rows, labels, str(path), zero_based=False)
+    ds = rf.fetch(recipe, tmp_path / "a.zarr", source=path, cache=tmp_path)
+    assert ds.shape == (len(X), columns)
+    assert np.array_equal(ds.y.compute(), labels)
+    factor = np.float32(ds.attrs["scale"] or 1)
+    stored = ds.X.compute()
+    assert np.array_equal(stored, X[:, :columns] * factor if name == "mnist" else X[:, :columns])
+    # One row less is another file.
+    text = path.read_bytes()
+    path.write_bytes(text[: text.rstrip(b"\n").rindex(b"\n") + 1])
+    with pytest.raises(DataError, match=f"{len(X) - 1:,} rows instead of {len(X):,}"):
+        rf.fetch(recipe, tmp_path / "b.zarr", source=path, cache=tmp_path)
+
+
+def test_recipes_lie_where_an_installed_package_has_them(tmp_path, monkeypatch):
+    assert fetch_function is rf.fetch
+    folder = catalog_module.recipe_folder()
+    assert (folder / "adult.toml").exists()

@@ -1,0 +1,237 @@
+"""Killed without warning, an ingest goes on and ends in the same bytes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import multiprocessing
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from data_helpers import CONTEXT, svmlight_text, tree_bytes
+
+import rfcdask as rf
+from rfcdask.data.journal import Journal
+
+
+def run(source: str, dest: str, shuffle: bool, project: int) -> None:
+    rf.ingest(
+        source,
+        dest,
+        block_size=12_000,
+        shuffle=shuffle,
+        project=project or None,
+        random_state=7,
+    )
+
+
+def start(*arguments: object) -> multiprocessing.Process:
+    process = CONTEXT.Process(target=run, args=arguments)
+    process.start()
+    return process
+
+
+def finish(process: multiprocessing.Process) -> None:
+    process.join(120)
+    assert process.exitcode == 0
+
+
+def count_objects(folder: str) -> int:
+    return sum(len(files) + len(folders) for _, folders, files in os.walk(folder))
+
+
+def is_marked_complete(dest: Path) -> bool:
+    # Only the cleaning up is left then, and the store may be read already.
+    return json.loads((dest / "zarr.json").read_text())["attributes"]["complete"]
+
+
+def kill_at(process: multiprocessing.Process, dest: str, progress: int) -> bool:
+    """Kill once so many objects lie in the destination; False when it ended before."""
+    while process.is_alive():
+        if count_objects(dest) >= progress:
+            os.kill(process.pid, signal.SIGKILL)
+            break
+        time.sleep(0.001)
+    process.join()
+    return process.exitcode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("packed", "shuffle", "project"),
+    [(False, False, 0), (True, False, 0), (False, True, 0), (True, True, 5)],
+)
+def test_three_kills_leave_the_store_of_an_undisturbed_run(tmp_path, packed, shuffle, project):
+    X = np.random.default_rng(0).standard_normal((2500, 6))
+    text = svmlight_text(X, np.arange(2500) % 2)
+    source = tmp_path / ("rows.svm.gz" if packed else "rows.svm")
+    source.write_bytes(gzip.compress(text) if packed else text)
+    calm = tmp_path / "calm.zarr"
+    finish(start(str(source), str(calm), shuffle, project))
+    expected = tree_bytes(calm)
+    dest = tmp_path / "killed.zarr"
+    moments = random.Random(os.urandom(8))
+    kills = 0
+    while kills < 3:
+        before = count_objects(str(dest))
+        moment = moments.randint(before + 1, max(before + 2, 2 * len(expected)))
+        if not kill_at(start(str(source), str(dest), shuffle, project), str(dest), moment):
+            break
+        kills += 1
+        if (dest / "zarr.json").exists() and not is_marked_complete(dest):
+            with pytest.raises(rf.data.UnfinishedStoreError, match="run the same ingest again"):
+                rf.open_dataset(dest)
+    assert kills > 0
+    if kills == 3:
+        finish(start(str(source), str(dest), shuffle, project))
+    assert tree_bytes(dest) == expected
+
+
+def test_a_worker_out_of_memory_is_explained(tmp_path):
+    import dask
+    import dask.array as da
+    from distributed import Client, LocalCluster
+
+    # With the meta given, nothing is called here: the function would end this very process.
+    meta = np.empty((0, 0))
+    lazy = da.ones((100, 3), chunks=(10, 3)).map_blocks(lambda block: os._exit(1), meta=meta)
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as local,
+        Client(local, set_as_default=False) as client,
+        pytest.raises(
+            rf.data.DataError, match=r"a worker died .* blocks of 1.12 kiB: .*block_size="
+        ),
+    ):
+        rf.ingest(lazy, tmp_path / "a.zarr", block_size=1200, client=client)
+
+
+class StopError(Exception):
+    """Thrown in the middle of an ingest."""
+
+
+def interrupted(monkeypatch, source, dest, after: int, **options):
+    """Run an ingest that fails after so many blocks."""
+    from rfcdask.data import write
+
+    original = write.WriteBlock.__call__
+    written = []
+
+    def failing(self, block, X, y):
+        if len(written) >= after:
+            raise StopError
+        original(self, block, X, y)
+        written.append(block)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(write.WriteBlock, "__call__", failing)
+        with pytest.raises(StopError):
+            rf.ingest(source, dest, **options)
+    return written
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_only_the_missing_blocks_are_written_again(tmp_path, monkeypatch, shuffle):
+    X = np.random.default_rng(0).standard_normal((1000, 4))
+    options = {"block_size": 3200, "shuffle": shuffle, "random_state": 1}
+    calm = rf.ingest(X, tmp_path / "calm.zarr", **options)
+    dest = tmp_path / "a.zarr"
+    written = interrupted(monkeypatch, X, dest, 4, **options)
+    stamps = {b: (dest / f"X/c/{b}/0").stat().st_mtime_ns for b in written}
+    rf.ingest(X, dest, **options)
+    assert {b: (dest / f"X/c/{b}/0").stat().st_mtime_ns for b in written} == stamps
+    assert tree_bytes(dest) == tree_bytes(tmp_path / "calm.zarr")
+    assert len(calm.X.chunks[0]) > 9
+
+
+def test_the_text_is_checked_only_once(tmp_path, monkeypatch):
+    from rfcdask.data.svmlight import SvmlightFiles
+
+    X = np.random.default_rng(0).standard_normal((500, 4))
+    source = tmp_path / "rows.svm"
+    source.write_bytes(svmlight_text(X, np.arange(500) % 2))
+    interrupted(monkeypatch, source, tmp_path / "a.zarr", 2, block_size=3200)
+    monkeypatch.setattr(SvmlightFiles, "survey", None)
+    assert np.array_equal(rf.ingest(source, tmp_path / "a.zarr", block_size=3200).X.compute(), X)
+
+
+def test_an_unfinished_store_of_another_source_is_not_mixed_up(tmp_path, monkeypatch):
+    X = np.random.default_rng(0).standard_normal((500, 4))
+    dest = tmp_path / "a.zarr"
+    interrupted(monkeypatch, X, dest, 2, block_size=3200)
+    with pytest.raises(FileExistsError, match="the source differs"):
+        rf.ingest(X + 1, dest, block_size=3200)
+    with pytest.raises(FileExistsError, match="block_bytes was 3200"):
+        rf.ingest(X, dest, block_size=6400)
+    assert np.array_equal(rf.ingest(X + 1, dest, overwrite=True).X.compute(), X + 1)
+
+
+def test_a_seed_that_was_drawn_is_kept(tmp_path, monkeypatch):
+    X = np.random.default_rng(0).standard_normal((500, 4))
+    dest = tmp_path / "a.zarr"
+    interrupted(monkeypatch, X, dest, 2, block_size=3200, shuffle=True)
+    ds = rf.ingest(X, dest, block_size=3200, shuffle=True)
+    again = rf.ingest(
+        X, tmp_path / "b.zarr", block_size=3200, shuffle=True, random_state=ds.attrs["seed"]
+    )
+    assert np.array_equal(ds.X.compute(), again.X.compute())
+    assert sorted(ds.X.compute()[:, 0]) == sorted(X[:, 0])
+
+
+def test_killed_between_the_mark_and_the_cleaning_up(tmp_path, monkeypatch):
+    X = np.random.default_rng(0).standard_normal((100, 4))
+    rf.ingest(X, tmp_path / "calm.zarr")
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "clear", lambda self: (_ for _ in ()).throw(StopError()))
+        with pytest.raises(StopError):
+            rf.ingest(X, tmp_path / "a.zarr")
+    assert (tmp_path / "a.zarr" / ".ingest").exists()
+    assert np.array_equal(rf.ingest(X, tmp_path / "a.zarr").X.compute(), X)
+    assert tree_bytes(tmp_path / "a.zarr") == tree_bytes(tmp_path / "calm.zarr")
+
+
+def test_a_worker_that_dies_is_replaced(tmp_path):
+    from distributed import Client, LocalCluster
+
+    X = np.random.default_rng(0).standard_normal((4000, 6))
+    source = tmp_path / "rows.svm"
+    source.write_bytes(svmlight_text(X, np.arange(4000) % 2))
+    rf.ingest(source, tmp_path / "calm.zarr", block_size=6000)
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as local,
+        Client(local, set_as_default=False) as client,
+    ):
+        victims = []
+
+        def watch(phase, total, unit):
+            return Killer(phase, local, victims)
+
+        rf.ingest(source, tmp_path / "a.zarr", block_size=6000, client=client, progress=watch)
+    assert victims
+    assert tree_bytes(tmp_path / "a.zarr") == tree_bytes(tmp_path / "calm.zarr")
+
+
+class Killer:
+    """A progress reporter that kills a worker process once, in the middle of the writing."""
+
+    def __init__(self, phase, local, victims):
+        self.phase, self.local, self.victims = phase, local, victims
+        self.calls = 0
+
+    def advance(self, amount=1):
+        self.calls += 1
+        if self.phase == "writing rows" and self.calls == 5 and not self.victims:
+            pid = self.local.workers[0].pid
+            os.kill(pid, signal.SIGKILL)
+            self.victims.append(pid)
+
+    def note(self, text):
+        pass
