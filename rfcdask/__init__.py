@@ -8,13 +8,19 @@ from rfcdask.features import (
     NystroemFeatures,
     RandomFeatures,
 )
+from rfcdask.linear import PCA, Ridge, RidgeClassifier, SGDClassifier, SGDRegressor
 from rfcdask.persist import load, save
 
 __all__ = [
+    "PCA",
     "CompressedFeatures",
     "JLFeatures",
     "NystroemFeatures",
     "RandomFeatures",
+    "Ridge",
+    "RidgeClassifier",
+    "SGDClassifier",
+    "SGDRegressor",
     "__version__",
     "kernel_error",
     "load",

@@ -1,0 +1,8 @@
+"""Linear models on any dask array, in memory that does not depend on the number of rows."""
+
+from rfcdask.linear.pca import PCA
+from rfcdask.linear.ridge import Ridge, RidgeClassifier
+from rfcdask.linear.sgd import SGDClassifier
+from rfcdask.linear.sgd_regressor import SGDRegressor
+
+__all__ = ["PCA", "Ridge", "RidgeClassifier", "SGDClassifier", "SGDRegressor"]
