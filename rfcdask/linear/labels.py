@@ -42,7 +42,7 @@ class Labels:
         """Raise unless there is something to tell apart."""
         if len(self.classes) < 2:
             raise ValueError(
-                f"y holds only one class ({self.classes[0]!r}); a classifier needs rows of at "
+                f"y holds only one class ({self.classes.tolist()[0]!r}); a classifier needs rows of at "
                 "least two classes."
             )
 
@@ -123,14 +123,14 @@ def _few(classes: Array) -> str:
 
 
 def class_weights(spec: Any, labels: Labels) -> Array:
-    """Return one float32 factor a class."""
+    """Return one factor a class."""
     if spec is None:
-        return np.ones(len(labels.classes), np.float32)
+        return np.ones(len(labels.classes))
     if isinstance(spec, str) and spec == "balanced":
         totals = labels.totals
-        return np.asarray(totals.sum() / (len(totals) * totals), np.float32)
+        return np.asarray(totals.sum() / (len(totals) * totals))
     made = compute_class_weight(spec, classes=labels.classes, y=labels.classes)
-    return np.asarray(made, np.float32)
+    return np.asarray(made, np.float64)
 
 
 def disorder(counts: Array, groups: list[list[int]]) -> float:

@@ -54,7 +54,7 @@ class Lesson:
     weighted: bool = False
     starts: Array = field(default_factory=lambda: np.zeros(1, np.int64))
     classes: Array = field(default_factory=lambda: np.zeros(0))
-    class_weights: Array = field(default_factory=lambda: np.ones(0, np.float32))
+    class_weights: Array = field(default_factory=lambda: np.ones(0))
 
     @property
     def classifies(self) -> bool:
@@ -90,7 +90,7 @@ def _prepare(lesson: Lesson, block: tuple[Any, ...], index: int) -> _Part:
             raise locate(X, y, index, int(lesson.starts[index])) or AssertionError
         return _Part(X, np.zeros(0, np.int64), targets.astype(np.float64), weights)
     codes = encode(y, lesson.classes)
-    return _Part(X, codes, np.zeros((0, 1)), weights * lesson.class_weights[codes])
+    return _Part(X, codes, np.zeros((0, 1)), (weights * lesson.class_weights[codes]).astype(np.float32))
 
 
 def learn(

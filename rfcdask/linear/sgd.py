@@ -31,8 +31,8 @@ from rfcdask.linear.runners import open_runner
 from rfcdask.linear.sgd_base import StochasticModel
 from rfcdask.linear.stream import Blocks
 
-SORTED = 0.25
-"""A distance of the class mix of groups from the whole above which the order does harm."""
+SORTED = 0.1
+"""A distance of the class mix of groups from the whole above which the order may do harm."""
 
 
 class SGDClassifier(ClassifierMixin, StochasticModel):
@@ -288,7 +288,8 @@ def _warn_if_sorted(labels: Labels, blocks: Blocks, seed: int) -> None:
     mixed = order.blocks_mixed(len(blocks), blocks.nbytes)
     groups = order.plan_epoch(len(blocks), mixed, seed, 0)
     found = disorder(labels.counts, groups)
-    if len(groups) > 1 and found > SORTED:
+    chance = np.sqrt(len(labels.classes) * len(groups) / sum(blocks.rows))
+    if len(groups) > 1 and found > SORTED + chance:
         warnings.warn(
             f"The rows are ordered by class: {mixed} blocks at a time differ from the whole by "
             f"{found:.0%} in their mix of classes, and the model may suffer. Shuffle the store "

@@ -15,9 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
+from dask._task_spec import convert_legacy_graph, cull
 from dask.base import optimize
-from dask.core import get_dependencies
-from dask.optimization import cull
 from dask.utils import ensure_dict
 
 from rfcdask._types import DaskArray
@@ -39,9 +38,11 @@ class Blocks:
     def __init__(self, *arrays: DaskArray) -> None:
         self.rows: tuple[int, ...] = tuple(int(size) for size in arrays[0].chunks[0])
         optimized = optimize(*arrays)
-        self._graph: dict[Any, Any] = {}
+        self._arrays = arrays  # what is persisted on a cluster lives as long as its collection
+        whole: dict[Any, Any] = {}
         for array in optimized:
-            self._graph.update(ensure_dict(array.dask))
+            whole.update(ensure_dict(array.dask))
+        self._graph: dict[Any, Any] = convert_legacy_graph(whole)
         self._names = [(array.name, array.ndim) for array in optimized]
         self.shared = self._shared_keys()
         self.nbytes = max(self.rows, default=0) * sum(_row_bytes(array) for array in arrays)
@@ -62,8 +63,8 @@ class Blocks:
 
     def culled(self, keys: Iterable[Any]) -> dict[Any, Any]:
         """Return the part of the graph behind some keys."""
-        part: dict[Any, Any] = cull(self._graph, list(keys))[0]
-        return part
+        part: dict[Any, Any] = cull(self._graph, list(keys))
+        return dict(part)
 
     def _shared_keys(self) -> list[Any]:
         """Return what the first and the last block both need directly, such as a feature map.
@@ -75,7 +76,7 @@ class Blocks:
         first, last = set(self.graph([0])), set(self.graph([len(self) - 1]))
         common = first & last - set(self.keys(0)) - set(self.keys(len(self) - 1))
         users = (first | last) - common
-        needed = {key for user in users for key in get_dependencies(self._graph, user)}
+        needed = {key for user in users for key in self._graph[user].dependencies}
         return sorted(common & needed, key=str)
 
 
