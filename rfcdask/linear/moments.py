@@ -16,6 +16,8 @@ from rfcdask._types import Array
 
 TILE = 2048
 """Rows whose products are summed in the precision of the data."""
+FAR = 10.0
+"""Squared mean over variance from which rows are moved towards zero before they are squared."""
 
 
 class Moments(NamedTuple):
@@ -64,15 +66,16 @@ class Moments(NamedTuple):
         weight = float(len(Z)) if weights is None else float(weights.sum(dtype=np.float64))
         if weight <= 0.0:
             return cls.empty(Z.shape[1], Y.shape[1])._replace(rows=len(Z))
-        share = None if weights is None else weights.astype(np.float64) / weight
-        mean, target_mean = _mean(Z, share), _mean(Y, share)
-        scatter, cross = _products(Z, mean.astype(Z.dtype), Y - target_mean, weights)
-        # Rows were centred by the mean as Z's precision holds it; the rest is corrected here.
-        rest = mean - mean.astype(Z.dtype)
-        scatter -= weight * np.outer(rest, rest)
-        squares = np.square(Y - target_mean)
-        spread = squares.sum(0) if weights is None else weights.astype(float) @ squares
-        return cls(len(Z), weight, mean, scatter, target_mean, cross, np.asarray(spread, float))
+        counted = np.ones(len(Z)) if weights is None else weights.astype(np.float64)
+        target_mean = counted @ Y / weight
+        shift = _shift(Z)
+        scatter, cross, total = _products(Z, shift, Y - target_mean, weights)
+        mean = total / weight
+        scatter -= weight * np.outer(mean, mean)
+        spread = counted @ np.square(Y - target_mean)
+        if shift is not None:
+            mean += shift
+        return cls(len(Z), weight, mean, scatter, target_mean, cross, spread)
 
     def merge(self, other: Moments) -> Moments:
         """Return the moments of both sets of rows; neither is changed."""
@@ -106,25 +109,34 @@ class Moments(NamedTuple):
         return gram, self.cross + self.weight * np.outer(self.mean, self.target_mean)
 
 
-def _mean(values: Array, share: Array | None) -> Array:
-    if share is None:
-        return np.asarray(values.mean(0, dtype=np.float64))
-    return np.asarray(share @ values)
+def _shift(Z: Array) -> Array | None:
+    """Return a point near the mean when rows lie so far from zero that squares would cancel."""
+    few = Z[:256].astype(np.float64)
+    mean, variance = few.mean(0), few.var(0)
+    near = mean @ mean <= FAR * max(variance.sum(), np.finfo(float).tiny)
+    return None if near else mean.astype(Z.dtype)
 
 
-def _products(Z: Array, mean: Array, Y: Array, weights: Array | None) -> tuple[Array, Array]:
-    """Return weighted sums of z z^T and z y^T over rows centred by `mean`."""
+def _products(
+    Z: Array, shift: Array | None, Y: Array, weights: Array | None
+) -> tuple[Array, Array, Array]:
+    """Return weighted sums of z z^T, z y^T and z over rows moved by `shift`; Y has mean zero."""
     syrk = blas.ssyrk if Z.dtype == np.float32 else blas.dsyrk
     scatter = np.zeros((Z.shape[1], Z.shape[1]))
     cross = np.zeros((Z.shape[1], Y.shape[1]))
+    total = np.zeros(Z.shape[1])
     for start in range(0, len(Z), TILE):
-        part = Z[start : start + TILE] - mean
+        part = Z[start : start + TILE]
+        if shift is not None:
+            part = part - shift
         targets = Y[start : start + TILE].astype(Z.dtype)
+        root = np.ones(len(part), Z.dtype)
         if weights is not None:
-            root = np.sqrt(weights[start : start + TILE]).astype(Z.dtype)[:, None]
-            part, targets = part * root, targets * root
+            root = np.sqrt(weights[start : start + TILE]).astype(Z.dtype)
+            part, targets = part * root[:, None], targets * root[:, None]
         # In Fortran order, as BLAS sees it, the tile is its own transpose: no copy is made.
         scatter += syrk(1.0, part.T).T
         cross += part.T @ targets
+        total += root @ part
     lower = np.tril(scatter)
-    return lower + np.tril(scatter, -1).T, cross
+    return lower + np.tril(scatter, -1).T, cross, total
