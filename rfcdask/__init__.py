@@ -10,6 +10,7 @@ from rfcdask.features import (
 )
 from rfcdask.linear import PCA, Ridge, RidgeClassifier, SGDClassifier, SGDRegressor
 from rfcdask.persist import load, save
+from rfcdask.tuning import tune
 
 __all__ = [
     "PCA",
@@ -25,4 +26,5 @@ __all__ = [
     "kernel_error",
     "load",
     "save",
+    "tune",
 ]

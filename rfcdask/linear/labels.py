@@ -42,8 +42,8 @@ class Labels:
         """Raise unless there is something to tell apart."""
         if len(self.classes) < 2:
             raise ValueError(
-                f"y holds only one class ({self.classes.tolist()[0]!r}); a classifier needs rows of at "
-                "least two classes."
+                f"y holds only one class ({self.classes.tolist()[0]!r}); a classifier needs rows "
+                "of at least two classes."
             )
 
 

@@ -90,7 +90,9 @@ def _prepare(lesson: Lesson, block: tuple[Any, ...], index: int) -> _Part:
             raise locate(X, y, index, int(lesson.starts[index])) or AssertionError
         return _Part(X, np.zeros(0, np.int64), targets.astype(np.float64), weights)
     codes = encode(y, lesson.classes)
-    return _Part(X, codes, np.zeros((0, 1)), (weights * lesson.class_weights[codes]).astype(np.float32))
+    return _Part(
+        X, codes, np.zeros((0, 1)), (weights * lesson.class_weights[codes]).astype(np.float32)
+    )
 
 
 def learn(

@@ -34,5 +34,4 @@ def blobs(n: int, p: int, classes: int, seed: int = 0) -> tuple[Array, Array]:
 
 
 def lazy(array: Array, rows: Any) -> Any:
-    chunks = (rows,) + tuple(-1 for _ in array.shape[1:])
-    return da.from_array(array, chunks=chunks)
+    return da.from_array(array, chunks=(rows, *[-1] * (array.ndim - 1)))

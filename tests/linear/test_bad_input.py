@@ -39,7 +39,7 @@ def test_not_finite_y_names_block_and_row(model: Any, value: float) -> None:
     X, labels = blobs(1000, 5, 3)
     y = labels.astype(float)
     y[437] = value
-    words = "y is NaN or infinite in block 4, row 37 of the block .row 437 of y"
+    words = r"y is NaN or infinite in block 4, row 37 of the block \(row 437 of y"
     with pytest.raises(ValueError, match=words):
         model.fit(lazy(X, 100), lazy(y, 100))
 
@@ -70,7 +70,7 @@ def test_feature_maps_name_the_row_too() -> None:
 @pytest.mark.parametrize("model", [MODELS[0], MODELS[3]], ids=lambda m: type(m).__name__)
 def test_labels(model: Any) -> None:
     X, y = blobs(300, 5, 2)
-    with pytest.raises(ValueError, match="only one class .1.; a classifier needs"):
+    with pytest.raises(ValueError, match=r"only one class \(1\); a classifier needs"):
         model.fit(lazy(X, 100), np.ones(300, int))
     with pytest.raises(ValueError, match="Unknown label type"):
         model.fit(lazy(X, 100), np.linspace(0, 1, 300))

@@ -64,9 +64,7 @@ def test_ridge_equals_scikit_learn(
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("classes", [2, 4])
 @pytest.mark.parametrize("class_weight", [None, "balanced", {0: 2.0, 1: 0.5}])
-def test_ridge_classifier_equals_scikit_learn(
-    dtype: Any, classes: int, class_weight: Any
-) -> None:
+def test_ridge_classifier_equals_scikit_learn(dtype: Any, classes: int, class_weight: Any) -> None:
     X, y = blobs(2000, 12, classes)
     X = X.astype(dtype)
     y[: len(y) // 2] = np.minimum(y[: len(y) // 2], 1)  # classes of unequal size

@@ -107,9 +107,7 @@ def test_steps_tried_again_never_train_twice(
 
 def test_learning_changes_none_of_its_arguments() -> None:
     X, y = blobs(400, 5, 3)
-    lesson = Lesson(
-        0, 3, 1e-3, 1.0, 100.0, 16, 0, classes=np.arange(3), class_weights=np.ones(3)
-    )
+    lesson = Lesson(0, 3, 1e-3, 1.0, 100.0, 16, 0, classes=np.arange(3), class_weights=np.ones(3))
     blocks = [(X[:200], y[:200]), (X[200:], y[200:])]
     P = study(lesson, (0, 1), *blocks)
     before = State(np.ones((6, 3)), np.ones((6, 3)))
@@ -122,7 +120,7 @@ def test_learning_changes_none_of_its_arguments() -> None:
     assert first.step == second.step == 25
 
 
-class Interrupted(Exception):
+class InterruptedRunError(Exception):
     """Stands for anything that ends a run."""
 
 
@@ -141,12 +139,12 @@ def test_resuming_from_any_checkpoint(
         nonlocal calls
         calls += 1
         if calls > stop:
-            raise Interrupted
+            raise InterruptedRunError
         return learn(*args)
 
     with monkeypatch.context() as patch:
         patch.setattr(training, "learn", interrupted)
-        with pytest.raises(Interrupted):
+        with pytest.raises(InterruptedRunError):
             model(checkpoint=path, checkpoint_every=8, **more).fit(X, y)
     assert path.exists()
     calls = -100
@@ -212,12 +210,12 @@ def test_a_run_without_a_seed_is_resumed_with_the_seed_it_drew(
 
     def interrupted(*args: Any) -> State:
         if args[4] == 1:
-            raise Interrupted
+            raise InterruptedRunError
         return learn(*args)
 
     with monkeypatch.context() as patch:
         patch.setattr(training, "learn", interrupted)
-        with pytest.raises(Interrupted):
+        with pytest.raises(InterruptedRunError):
             open_seed.fit(X, y)
     resumed = open_seed.fit(X, y)
     whole = rf.SGDClassifier(epochs=3, random_state=resumed.seed_, persist=False).fit(X, y)

@@ -153,9 +153,7 @@ def test_a_cluster_never_holds_more_than_the_window(cluster_client: Any) -> None
 
 @settings(max_examples=50, deadline=None)
 @given(n=st.integers(1, 60), mixed=st.integers(1, 8), seed=st.integers(0, 9))
-def test_an_epoch_visits_every_block_once_and_spreads_groups(
-    n: int, mixed: int, seed: int
-) -> None:
+def test_an_epoch_visits_every_block_once_and_spreads_groups(n: int, mixed: int, seed: int) -> None:
     mixed = min(mixed, n)
     groups = plan_epoch(n, mixed, seed, 0)
     assert sorted(index for group in groups for index in group) == list(range(n))

@@ -20,10 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import zarr
+from dask.delayed import delayed
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import SGDClassifier
 
@@ -49,8 +49,7 @@ def make_store(path: Path, rows: int, test: int = 100_000) -> None:
 
 
 def loop(path: Path) -> Any:
-    group = zarr.open_group(path, mode="r")
-    X, y = group["X_train"], group["y_train"]
+    X, y = stored(path, "train")
     sampler = RBFSampler(gamma=GAMMA, n_components=FEATURES, random_state=0).fit(X[:1])
     model = SGDClassifier(random_state=0)
     for start in range(0, X.shape[0], BLOCK):
@@ -82,9 +81,9 @@ def incremental_loop(model: Any, Z: Any, y: Any) -> Any:
     def step(model: Any, Z: Any, y: Any) -> Any:
         return model.partial_fit(Z, y, classes=[0, 1])
 
-    chain = dask.delayed(model)
+    chain = delayed(model)
     for block, labels in zip(Z.to_delayed()[:, 0], y.to_delayed(), strict=True):
-        chain = dask.delayed(step)(chain, block, labels)
+        chain = delayed(step)(chain, block, labels)
     return chain.compute()
 
 
@@ -95,14 +94,19 @@ def ours(path: Path) -> Any:
     return lambda Z: model.predict(features.transform(Z))
 
 
+def stored(path: Path, name: str) -> tuple[Any, Any]:
+    group = zarr.open_group(path, mode="r")
+    return group[f"X_{name}"], group[f"y_{name}"]
+
+
 def lazy(path: Path, name: str) -> tuple[Any, Any]:
-    return (da.from_zarr(str(path), component=f"{k}_{name}") for k in "Xy")  # type: ignore[return-value]
+    X, y = stored(path, name)
+    return da.from_zarr(X), da.from_zarr(y)
 
 
 def best_of(fit: Callable[[Path], Any], path: Path, repeats: int) -> tuple[float, float]:
     """Return the shortest time and the accuracy on rows held out."""
-    group = zarr.open_group(path, mode="r")
-    X, y = group["X_test"][:], group["y_test"][:]
+    X, y = (array[:] for array in stored(path, "test"))
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
