@@ -1,6 +1,7 @@
 """Kernel feature maps chosen for your data, applied lazily to Dask arrays larger than memory."""
 
 from rfcdask._version import __version__
+from rfcdask.compare import Comparison, compare
 from rfcdask.evaluate import kernel_error
 from rfcdask.features import (
     CompressedFeatures,
@@ -10,10 +11,11 @@ from rfcdask.features import (
 )
 from rfcdask.linear import PCA, Ridge, RidgeClassifier, SGDClassifier, SGDRegressor
 from rfcdask.persist import load, save
-from rfcdask.tuning import tune
+from rfcdask.tuning import TuneResult, tune
 
 __all__ = [
     "PCA",
+    "Comparison",
     "CompressedFeatures",
     "JLFeatures",
     "NystroemFeatures",
@@ -22,7 +24,9 @@ __all__ = [
     "RidgeClassifier",
     "SGDClassifier",
     "SGDRegressor",
+    "TuneResult",
     "__version__",
+    "compare",
     "kernel_error",
     "load",
     "save",

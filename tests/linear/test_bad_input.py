@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rfcdask as rf
-from tests.linear.conftest import blobs, lazy
+from tests.linear_data import blobs, lazy
 
 MODELS = [
     rf.SGDClassifier(random_state=0, epochs=2),

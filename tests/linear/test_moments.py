@@ -16,7 +16,7 @@ import rfcdask as rf
 from rfcdask._types import Array
 from rfcdask.linear.accumulate import held_out_by_number
 from rfcdask.linear.moments import Moments
-from tests.linear.conftest import blobs, lazy
+from tests.linear_data import blobs, lazy
 
 TOLERANCE = {np.float64: 1e-8, np.float32: 1e-4}
 

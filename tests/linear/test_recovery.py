@@ -19,7 +19,7 @@ from rfcdask._types import Array
 from rfcdask.linear import training
 from rfcdask.linear.checkpoint import Checkpoint
 from rfcdask.linear.lesson import Lesson, State, learn, study
-from tests.linear.conftest import blobs, lazy
+from tests.linear_data import blobs, lazy
 
 
 def data(rows: int = 100) -> tuple[da.Array, da.Array]:

@@ -18,7 +18,7 @@ from sklearn.svm import LinearSVC
 import rfcdask as rf
 from rfcdask._types import Array
 from rfcdask.linear.losses import CLASSIFIER_LOSSES, classification_slopes, regression_slopes
-from tests.linear.conftest import blobs, lazy
+from tests.linear_data import blobs, lazy
 
 
 def digits(J: int = 200) -> tuple[Array, Array, Array, Array]:

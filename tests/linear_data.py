@@ -1,28 +1,13 @@
-"""Data and clusters for the tests of linear models."""
+"""Data for the tests of linear models, tuning and comparing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import dask.array as da
 import numpy as np
-import pytest
-from distributed import Client, LocalCluster
 
 from rfcdask._types import Array
-
-
-@pytest.fixture(scope="session")
-def cluster_client() -> Iterator[Client]:
-    """Two worker processes that live for the whole session."""
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
 
 
 def blobs(n: int, p: int, classes: int, seed: int = 0) -> tuple[Array, Array]:
