@@ -136,8 +136,12 @@ def make_blocks(X: DaskArray, *columns: DaskArray | None) -> Blocks:
 
 
 def dense(block: Any) -> Array:
-    """Return a block as the C-ordered float array the kernels read."""
-    array = np.ascontiguousarray(to_dense(block))
+    """Return a block as the C-ordered, aligned float array the kernels read.
+
+    Arrays that came over the network may start at any byte: numpy then takes other ways through
+    a product, which end in other bits.
+    """
+    array = np.require(to_dense(block), requirements=["C_CONTIGUOUS", "ALIGNED"])
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
 
 

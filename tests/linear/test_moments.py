@@ -202,6 +202,23 @@ def test_every_scheduler_gives_the_same_bits(cluster_client: Any) -> None:
         assert np.array_equal(model.coef_, models[0].coef_)
 
 
+def test_blocks_that_start_at_an_odd_byte_give_the_same_bits() -> None:
+    """As they do after a journey from one worker to another."""
+    Z, (_, y) = features(500, 30, np.float32), blobs(500, 2, 2)
+
+    def move(block: Array) -> Array:
+        odd = np.empty(block.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(block.shape)
+        odd[...] = block
+        assert not odd.flags.aligned
+        return odd
+
+    whole = lazy(Z, -1)
+    moved = whole.map_blocks(move, meta=np.empty((0, 0), np.float32))
+    assert np.array_equal(rf.Ridge().fit(whole, y).coef_, rf.Ridge().fit(moved, y).coef_)
+    models = [rf.SGDClassifier(random_state=0).fit(array, y) for array in (whole, moved)]
+    assert np.array_equal(models[0].coef_, models[1].coef_)
+
+
 @pytest.mark.parametrize("model", [rf.Ridge(), rf.RidgeClassifier(), rf.PCA(3)])
 def test_saved_models_predict_and_learn_on(model: Any, tmp_path: Any) -> None:
     Z, (_, y) = features(300, 10), blobs(300, 2, 3)
