@@ -25,7 +25,7 @@ PERSISTABLE: dict[str, Callable[[], Callable[..., Any]]] = {
     "SGDClassifier": _lazily("rfcdask.linear.sgd", "SGDClassifier"),
     "SGDRegressor": _lazily("rfcdask.linear.sgd_regressor", "SGDRegressor"),
     "Ridge": _lazily("rfcdask.linear.ridge", "Ridge"),
-    "RidgeClassifier": _lazily("rfcdask.linear.ridge", "RidgeClassifier"),
+    "RidgeClassifier": _lazily("rfcdask.linear.ridge_classifier", "RidgeClassifier"),
     "PCA": _lazily("rfcdask.linear.pca", "PCA"),
     "Moments": _lazily("rfcdask.linear.moments", "Moments"),
     "ErrorPath": _lazily("rfcdask.features.compression", "ErrorPath"),

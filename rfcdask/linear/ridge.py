@@ -1,4 +1,4 @@
-"""Ridge regression and classification, exact, from one pass over blocks larger than memory."""
+"""Ridge regression, exact, from one pass over blocks larger than memory."""
 
 from __future__ import annotations
 
@@ -6,82 +6,20 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from rfcdask._types import Array, DaskArray
 from rfcdask.linear.accumulate import Fold, collect, matrix_and_weights
-from rfcdask.linear.inputs import as_labels, check_target, require_y
-from rfcdask.linear.labels import Labels, class_weights, read_labels
+from rfcdask.linear.inputs import check_target, require_y
 from rfcdask.linear.moments import Moments
-from rfcdask.linear.predictor import (
-    Classes,
-    Flattened,
-    LinearScores,
-    accuracy,
-    determination,
-    map_rows,
-    score_dtype,
-)
-from rfcdask.linear.ridge_solve import check_alphas, choose, solve
-from rfcdask.linear.runners import open_runner
+from rfcdask.linear.predictor import Flattened, LinearScores, determination, map_rows, score_dtype
+from rfcdask.linear.ridge_base import RidgeModel
 from rfcdask.seeds import seed_of
 
 
-class _RidgeModel(BaseEstimator):
-    """What both models share: from moments to coefficients, and adding moments up."""
-
-    moments_: Moments
-    coef_: Array
-    intercept_: Any
-
-    def _learn(self, parts: tuple[Moments, Moments], before: Moments | None = None) -> None:
-        """Choose alpha on the rows held out where there are several, then use all rows."""
-        train, held_out = parts
-        self.alpha_ = float(self.alpha)
-        self.path_: list[dict[str, float]] = []
-        if self.alphas is not None:
-            alphas = check_alphas(self.alphas)
-            self.alpha_, self.path_ = choose(train, held_out, alphas, self.fit_intercept)
-        moments = train.merge(held_out)
-        self._solve(moments if before is None else before.merge(moments))
-
-    def _solve(self, moments: Moments) -> None:
-        self.moments_ = moments
-        coef, intercept = solve(moments, self.alpha_, self.fit_intercept)
-        self.coef_, self.intercept_ = coef.T, intercept
-
-    def _check_parameters(self) -> float:
-        """Return the share of rows to hold out, after checking everything."""
-        check_alphas([self.alpha])
-        if self.alphas is None:
-            return 0.0
-        check_alphas(self.alphas)
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(
-                f"validation_fraction={self.validation_fraction!r} must lie between 0 and 1."
-            )
-        return float(self.validation_fraction)
-
-    def merge(self, other: Any) -> Self:
-        """Add the rows another model of the same kind was fitted on; returns this model.
-
-        Only the sums travel, so stores in two places or the data of two days give the model of
-        all their rows. The penalty stays as it was.
-        """
-        check_is_fitted(self)
-        check_is_fitted(other)
-        if not np.array_equal(getattr(self, "classes_", 0), getattr(other, "classes_", 0)):
-            raise ValueError("Both models must know the same classes to be merged.")
-        self._set_from(self.moments_.merge(other.moments_))
-        return self
-
-    def _set_from(self, moments: Moments) -> None:
-        self._solve(moments)
-
-
-class Ridge(RegressorMixin, _RidgeModel):
+class Ridge(RegressorMixin, RidgeModel):
     """Linear least squares with a penalty, equal to scikit-learn's, in one pass.
 
     The pass sums ``Z^T Z`` and ``Z^T y``; everything else happens on these sums, which stay in
@@ -206,118 +144,3 @@ class Ridge(RegressorMixin, _RidgeModel):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-
-class RidgeClassifier(ClassifierMixin, _RidgeModel):
-    """Ridge regression on labels of +1 and -1, one column a class, in one pass.
-
-    Parameters
-    ----------
-    alpha, alphas, fit_intercept, validation_fraction, random_state, progress
-        As in :class:`Ridge`.
-    class_weight : dict, "balanced" or None
-        Factors on the rows of each class.
-
-    Attributes
-    ----------
-    coef_ : array of shape (n_classes, n_features), one row for two classes
-    intercept_ : array of shape (n_classes,)
-    classes_ : array of shape (n_classes,)
-    alpha_, path_, moments_
-        As in :class:`Ridge`.
-    """
-
-    def __init__(
-        self,
-        alpha: float = 1.0,
-        *,
-        alphas: Sequence[float] | None = None,
-        fit_intercept: bool = True,
-        class_weight: Any = None,
-        validation_fraction: float = 0.1,
-        random_state: Any = 0,
-        progress: Any = None,
-    ) -> None:
-        self.alpha = alpha
-        self.alphas = alphas
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.validation_fraction = validation_fraction
-        self.random_state = random_state
-        self.progress = progress
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> Self:
-        """Sum over all rows and solve; see :meth:`Ridge.fit`."""
-        held_out = self._check_parameters()
-        require_y(y, self)
-        matrix, weights, starts = matrix_and_weights(self, X, sample_weight, reset=True)
-        column = as_labels(y, matrix)
-        with open_runner(client) as runner:
-            labels = read_labels(runner, column)
-        labels.require_two()
-        self.classes_ = labels.classes
-        fold = self._fold(labels, starts, weights is not None, held_out)
-        self._learn(collect(matrix, (column, weights), fold, client, self.progress))
-        return self
-
-    def partial_fit(
-        self,
-        X: Any,
-        y: Any,
-        classes: Any = None,
-        sample_weight: Any = None,
-        *,
-        client: Any = None,
-    ) -> Self:
-        """Add more rows and solve again. The first call needs `classes`, all labels there are."""
-        held_out = self._check_parameters()
-        require_y(y, self)
-        before = getattr(self, "moments_", None)
-        if before is None:
-            if classes is None:
-                raise ValueError("classes must be passed on the first call to partial_fit.")
-            self.classes_ = np.unique(classes)
-        if self.class_weight == "balanced":
-            raise ValueError(
-                "class_weight='balanced' needs all labels at once; use fit, or give a dict."
-            )
-        matrix, weights, starts = matrix_and_weights(self, X, sample_weight, reset=before is None)
-        column = as_labels(y, matrix)
-        labels = Labels(self.classes_, np.ones((1, len(self.classes_)), np.int64))
-        fold = self._fold(labels, starts, weights is not None, held_out)
-        self._learn(collect(matrix, (column, weights), fold, client, self.progress), before)
-        return self
-
-    def decision_function(self, X: Any) -> Array | DaskArray:
-        """Return scores: one a row for two classes, else one a class; lazy on dask arrays."""
-        check_is_fitted(self)
-        if len(self.coef_) == 1:
-            flat = Flattened(self.coef_, self.intercept_)
-            return map_rows(self, X, flat, None, score_dtype(X))
-        scores = LinearScores(self.coef_, self.intercept_)
-        return map_rows(self, X, scores, len(self.classes_), score_dtype(X))
-
-    def predict(self, X: Any) -> Array | DaskArray:
-        """Return the class of each row; lazy on dask arrays."""
-        check_is_fitted(self)
-        model = Classes(self.coef_, self.intercept_, self.classes_)
-        return map_rows(self, X, model, None, self.classes_.dtype)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> float:
-        """Return the accuracy, computed block by block in bounded memory."""
-        check_is_fitted(self)
-        model = Classes(self.coef_, self.intercept_, self.classes_)
-        return accuracy(self, model, X, y, sample_weight, client)
-
-    def _fold(self, labels: Labels, starts: Array, weighted: bool, held_out: float) -> Fold:
-        k = len(labels.classes)
-        self.seed_ = seed_of(self.random_state)
-        return Fold(
-            k if k > 2 else 1,
-            starts,
-            weighted,
-            held_out,
-            self.seed_,
-            labels.classes,
-            class_weights(self.class_weight, labels),
-        )

@@ -47,8 +47,9 @@ class SGDClassifier(ClassifierMixin, StochasticModel):
     loss : {"hinge", "squared_hinge", "log_loss"}
         A linear support vector machine, its smooth form, or logistic regression.
     alpha : float or "auto"
-        Strength of the penalty ``alpha / 2 ||coef||^2`` beside the *mean* loss. "auto" is one over
-        the number of rows, as in ``LinearSVC(C=1)``; a given C is ``alpha = 1 / (C n_rows)``.
+        Strength of the penalty ``alpha / 2 ||coef||^2`` beside the *mean* loss. A given C of
+        ``LinearSVC`` is ``alpha = 1 / (C n_rows)``; "auto" is that for C = 1, and for C = 4 with
+        the hinge, which grows more slowly.
     epochs : int
         Passes over the data.
     multi_class : {"ovr", "multinomial"}
