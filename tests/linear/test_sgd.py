@@ -18,6 +18,7 @@ from sklearn.svm import LinearSVC
 import rfcdask as rf
 from rfcdask._types import Array
 from rfcdask.linear.losses import CLASSIFIER_LOSSES, classification_slopes, regression_slopes
+from rfcdask.linear.runners import ClusterRunner
 from tests.linear_data import blobs, lazy
 
 
@@ -164,6 +165,29 @@ def test_keeping_features_changes_nothing_but_the_work(persist: bool) -> None:
     plain = rf.SGDClassifier(epochs=4, random_state=0).fit(lazy(X, 200), y)
     assert np.array_equal(model.coef_, plain.coef_)
     assert len(calls) == 10 if persist else len(calls) >= 40
+
+
+@pytest.mark.parametrize("persist", ["auto", True, False])
+def test_a_current_client_is_used_and_may_keep_features(
+    persist: bool | str, cluster_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Any] = []
+    call = ClusterRunner.call
+
+    def recorded(self: ClusterRunner, *args: Any) -> Any:
+        calls.append(args)
+        return call(self, *args)
+
+    monkeypatch.setattr(ClusterRunner, "call", recorded)
+    X, y = blobs(2000, 6, 3)
+    features = rf.RandomFeatures(30, random_state=0).fit(X)
+    Z, labels = features.transform(lazy(X, 150)), lazy(y, 150)
+    here = rf.SGDClassifier(random_state=0).fit(Z, labels)
+    with cluster_client.as_current():
+        there = rf.SGDClassifier(random_state=0, persist=persist).fit(Z, labels)
+    assert np.array_equal(there.coef_, here.coef_)
+    assert len(calls) == 1 + 5 * 2  # the preconditioner, and two groups in each of five epochs
+    assert not cluster_client.futures  # nothing is left on the workers
 
 
 def test_building_predictions_computes_nothing() -> None:
