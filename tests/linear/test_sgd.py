@@ -187,6 +187,7 @@ def test_a_current_client_is_used_and_may_keep_features(
         there = rf.SGDClassifier(random_state=0, persist=persist).fit(Z, labels)
     assert np.array_equal(there.coef_, here.coef_)
     assert len(calls) == 1 + 5 * 2  # the preconditioner, and two groups in each of five epochs
+    cluster_client.nthreads()  # a round trip, after which all releases have been sent
     assert not cluster_client.futures  # nothing is left on the workers
 
 
