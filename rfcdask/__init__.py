@@ -1,6 +1,7 @@
 """Kernel feature maps chosen for your data, applied lazily to Dask arrays larger than memory."""
 
 from rfcdask._version import __version__
+from rfcdask.compare import Comparison, compare
 from rfcdask.data import Dataset, fetch, ingest, open_dataset, synthetic
 from rfcdask.evaluate import kernel_error
 from rfcdask.features import (
@@ -9,15 +10,25 @@ from rfcdask.features import (
     NystroemFeatures,
     RandomFeatures,
 )
+from rfcdask.linear import PCA, Ridge, RidgeClassifier, SGDClassifier, SGDRegressor
 from rfcdask.persist import load, save
+from rfcdask.tuning import TuneResult, tune
 
 __all__ = [
+    "PCA",
+    "Comparison",
     "CompressedFeatures",
     "Dataset",
     "JLFeatures",
     "NystroemFeatures",
     "RandomFeatures",
+    "Ridge",
+    "RidgeClassifier",
+    "SGDClassifier",
+    "SGDRegressor",
+    "TuneResult",
     "__version__",
+    "compare",
     "fetch",
     "ingest",
     "kernel_error",
@@ -25,4 +36,5 @@ __all__ = [
     "open_dataset",
     "save",
     "synthetic",
+    "tune",
 ]

@@ -22,6 +22,12 @@ PERSISTABLE: dict[str, Callable[[], Callable[..., Any]]] = {
     "CompressedFeatures": _lazily("rfcdask.features.compressed", "CompressedFeatures"),
     "JLFeatures": _lazily("rfcdask.features.johnson_lindenstrauss", "JLFeatures"),
     "NystroemFeatures": _lazily("rfcdask.features.nystroem", "NystroemFeatures"),
+    "SGDClassifier": _lazily("rfcdask.linear.sgd", "SGDClassifier"),
+    "SGDRegressor": _lazily("rfcdask.linear.sgd_regressor", "SGDRegressor"),
+    "Ridge": _lazily("rfcdask.linear.ridge", "Ridge"),
+    "RidgeClassifier": _lazily("rfcdask.linear.ridge_classifier", "RidgeClassifier"),
+    "PCA": _lazily("rfcdask.linear.pca", "PCA"),
+    "Moments": _lazily("rfcdask.linear.moments", "Moments"),
     "ErrorPath": _lazily("rfcdask.features.compression", "ErrorPath"),
     "RefinePath": _lazily("rfcdask.features.compression", "RefinePath"),
 }

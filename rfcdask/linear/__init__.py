@@ -1,0 +1,10 @@
+"""Linear models on any dask array, in memory that does not depend on the number of rows."""
+
+from rfcdask.linear.pca import PCA
+from rfcdask.linear.ridge import Ridge
+from rfcdask.linear.ridge_classifier import RidgeClassifier
+from rfcdask.linear.sgd import SGDClassifier
+from rfcdask.linear.sgd_regressor import SGDRegressor
+from rfcdask.linear.write import write_zarr
+
+__all__ = ["PCA", "Ridge", "RidgeClassifier", "SGDClassifier", "SGDRegressor", "write_zarr"]

@@ -1,0 +1,91 @@
+"""A run's state on disk, written so that a crash at any moment leaves the last good one."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rfcdask.linear.lesson import State
+
+FORMAT = 1
+"""Raised when what a checkpoint holds changes its meaning."""
+
+
+class Checkpoint:
+    """One file that always holds a whole state.
+
+    Parameters
+    ----------
+    path : str or path
+        Where it lies. It is removed when training has come to its end.
+    fingerprint : dict
+        Settings and shape of the data. A checkpoint of another run is refused.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], fingerprint: dict[str, Any]) -> None:
+        self.path = Path(path)
+        self.fingerprint = json.loads(json.dumps(fingerprint))
+
+    def save(self, state: State, epoch: int, group: int, history: list[dict[str, float]]) -> None:
+        """Write a new state beside the old one and put it in its place."""
+        about = {
+            "format": FORMAT,
+            "run": self.fingerprint,
+            "position": [epoch, group],
+            "history": history,
+            "scalars": state._asdict() | {"W": None, "mean": None},
+        }
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        beside = self.path.with_name(self.path.name + ".part")
+        with open(beside, "wb") as file:
+            np.savez(file, W=state.W, mean=state.mean, about=np.array(json.dumps(about)))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, self.path)
+
+    def load(self) -> tuple[State, tuple[int, int], list[dict[str, float]]] | None:
+        """Return state, position and history, or None when there is no checkpoint."""
+        if not self.path.exists():
+            return None
+        try:
+            with np.load(self.path, allow_pickle=False) as stored:
+                about = json.loads(str(stored["about"]))
+                W, mean = stored["W"], stored["mean"]
+        except (OSError, ValueError, KeyError, EOFError) as error:
+            raise ValueError(
+                f"{self.path} is not a checkpoint that can be read ({error}); remove it to start "
+                "from the beginning."
+            ) from error
+        self._require_same_run(about)
+        state = State(**(about["scalars"] | {"W": W, "mean": mean}))
+        epoch, group = about["position"]
+        return state, (epoch, group), about["history"]
+
+    def stored_seed(self) -> int | None:
+        """Return the seed of the stored run, for a model whose own is left open."""
+        if not self.path.exists():
+            return None
+        with np.load(self.path, allow_pickle=False) as stored:
+            return int(json.loads(str(stored["about"]))["run"]["seed"])
+
+    def remove(self) -> None:
+        """Remove the file: the run is over."""
+        self.path.unlink(missing_ok=True)
+
+    def _require_same_run(self, about: dict[str, Any]) -> None:
+        if about.get("format") != FORMAT:
+            raise ValueError(
+                f"{self.path} was written by another version of rfcdask; remove it to start anew."
+            )
+        stored = about["run"]
+        differs = [key for key, value in self.fingerprint.items() if stored.get(key, None) != value]
+        if differs:
+            key = differs[0]
+            raise ValueError(
+                f"{self.path} belongs to another run ({key} was {stored.get(key)!r} and is now "
+                f"{self.fingerprint[key]!r}); remove it, or give another checkpoint path."
+            )

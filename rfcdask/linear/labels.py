@@ -1,0 +1,147 @@
+"""Which classes there are, how many of each in every block, and what that says of the order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+
+from rfcdask._types import Array, DaskArray
+from rfcdask.linear.inputs import not_finite
+from rfcdask.linear.stream import Blocks, Runner, consecutive_groups, stream_folds
+
+MOST_CLASSES = 10_000
+"""More distinct labels than this are taken for numbers that somebody meant to regress on."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The classes of y and their counts in each block.
+
+    Attributes
+    ----------
+    classes : array of shape (k,)
+        Sorted.
+    counts : array of shape (n_blocks, k)
+        Rows of each class in each block.
+    """
+
+    classes: Array
+    counts: Array
+
+    @property
+    def totals(self) -> Array:
+        """Rows of each class."""
+        total: Array = self.counts.sum(0)
+        return total
+
+    def require_two(self) -> None:
+        """Raise unless there is something to tell apart."""
+        if len(self.classes) < 2:
+            raise ValueError(
+                f"y holds only one class ({self.classes.tolist()[0]!r}); a classifier needs rows "
+                "of at least two classes."
+            )
+
+
+def read_labels(runner: Runner, y: DaskArray) -> Labels:
+    """Read y once, block by block, without keeping it."""
+    if y.ndim != 1:
+        raise ValueError(f"y has shape {y.shape}; a classifier needs one label for each row.")
+    blocks = Blocks(y)
+    starts = np.concatenate([[0], np.cumsum(blocks.rows)]).astype(np.int64)
+    groups = consecutive_groups(len(blocks), 64)
+    counter = _BlockCounter(starts)
+    found = [entry for part in stream_folds(runner, blocks, groups, counter, ()) for entry in part]
+    classes = np.unique(np.concatenate([values for values, _ in found]))
+    check_classification_targets(classes)
+    counts = np.zeros((len(found), len(classes)), np.int64)
+    for row, (values, amounts) in zip(counts, found, strict=True):
+        row[np.searchsorted(classes, values)] = amounts
+    return Labels(classes, counts)
+
+
+@dataclass(frozen=True)
+class _BlockCounter:
+    """Counts the labels of one block; picklable, as workers need it."""
+
+    starts: Array
+
+    def __call__(self, state: Any, block: tuple[Any, ...], index: int) -> Any:
+        y = np.asarray(block[0])
+        missing = _missing(y)
+        if missing.any():
+            raise not_finite("y", index, int(np.argmax(missing)), int(self.starts[index]), -1)
+        try:
+            values, amounts = np.unique(y, return_counts=True)
+        except TypeError:
+            raise ValueError(
+                f"y mixes labels that cannot be compared (block {index}); make them all strings "
+                "or all numbers, for instance y.astype(str)."
+            ) from None
+        if len(values) > MOST_CLASSES:
+            raise ValueError(
+                f"y has more than {MOST_CLASSES} distinct labels in block {index}. "
+                "Unknown label type: continuous; use a regressor, or group the labels."
+            )
+        return (*state, (values, amounts))
+
+
+def _missing(y: Array) -> Array:
+    if y.dtype.kind == "f":
+        return ~np.isfinite(y)
+    if y.dtype.kind == "O":
+        return np.array([v is None or (isinstance(v, float) and not np.isfinite(v)) for v in y])
+    return np.zeros(len(y), bool)
+
+
+def encode(y: Array, classes: Array) -> Array:
+    """Return the number of each label among the sorted classes.
+
+    Raises
+    ------
+    ValueError
+        When a label is not among them.
+    """
+    codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    wrong = classes[codes] != y
+    if np.any(wrong):
+        strange = np.unique(np.asarray(y)[wrong])[:5].tolist()
+        raise ValueError(
+            f"y holds labels {strange} that the model was not fitted on "
+            f"(it knows {_few(classes)}); fit on all labels, or leave such rows out."
+        )
+    return codes.astype(np.int64)
+
+
+def _few(classes: Array) -> str:
+    shown = ", ".join(repr(value) for value in classes[:6].tolist())
+    return shown + (", ..." if len(classes) > 6 else "")
+
+
+def class_weights(spec: Any, labels: Labels) -> Array:
+    """Return one factor a class."""
+    if spec is None:
+        return np.ones(len(labels.classes))
+    if isinstance(spec, str) and spec == "balanced":
+        totals = labels.totals
+        return np.asarray(totals.sum() / (len(totals) * totals))
+    made = compute_class_weight(spec, classes=labels.classes, y=labels.classes)
+    return np.asarray(made, np.float64)
+
+
+def disorder(counts: Array, groups: list[list[int]]) -> float:
+    """Return how far groups of blocks are from the class mix of the whole, from 0 to 1.
+
+    Half the mean total variation distance between the two, weighted by rows; rows in random
+    order give about ``sqrt(classes / rows of a group)``, rows sorted by class nearly 1.
+    """
+    whole = counts.sum(0) / max(counts.sum(), 1)
+    distance = 0.0
+    for group in groups:
+        part = counts[group].sum(0)
+        distance += 0.5 * np.abs(part - part.sum() * whole).sum()
+    return float(distance / max(counts.sum(), 1))

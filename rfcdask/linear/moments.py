@@ -1,0 +1,142 @@
+"""Means and scatter of features and targets: all that ridge regression and PCA need to know.
+
+Moments of two sets of rows add up exactly (Chan, Golub and LeVeque, 1983), so blocks, stores and
+days can be counted apart and merged. Everything is kept about the mean and in float64; products
+of float32 rows are formed in float32, a few thousand rows at a time, and summed in float64.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+import numpy as np
+from scipy.linalg import blas
+
+from rfcdask._types import Array
+
+TILE = 2048
+"""Rows whose products are summed in the precision of the data."""
+FAR = 10.0
+"""Squared mean over variance from which rows are moved towards zero before they are squared."""
+
+
+class Moments(NamedTuple):
+    """First and second moments of rows (z, y).
+
+    Attributes
+    ----------
+    rows : int
+        Number of rows.
+    weight : float
+        Sum of their weights.
+    mean : array of shape (J,)
+    scatter : array of shape (J, J)
+        Weighted sum of ``(z - mean) (z - mean)^T``.
+    target_mean : array of shape (T,)
+    cross : array of shape (J, T)
+        Weighted sum of ``(z - mean) (y - target_mean)^T``.
+    target_scatter : array of shape (T,)
+        Weighted sums of squares of ``y - target_mean``.
+    """
+
+    rows: int
+    weight: float
+    mean: Array
+    scatter: Array
+    target_mean: Array
+    cross: Array
+    target_scatter: Array
+
+    @classmethod
+    def empty(cls, n_features: int, n_targets: int = 0) -> Self:
+        """Return the moments of no rows."""
+        return cls(
+            0,
+            0.0,
+            np.zeros(n_features),
+            np.zeros((n_features, n_features)),
+            np.zeros(n_targets),
+            np.zeros((n_features, n_targets)),
+            np.zeros(n_targets),
+        )
+
+    @classmethod
+    def of(cls, Z: Array, Y: Array, weights: Array | None = None) -> Self:
+        """Return the moments of some rows; Y of shape (n, T), where T may be 0."""
+        weight = float(len(Z)) if weights is None else float(weights.sum(dtype=np.float64))
+        if weight <= 0.0:
+            return cls.empty(Z.shape[1], Y.shape[1])._replace(rows=len(Z))
+        counted = np.ones(len(Z)) if weights is None else weights.astype(np.float64)
+        target_mean = counted @ Y / weight
+        shift = _shift(Z)
+        scatter, cross, total = _products(Z, shift, Y - target_mean, weights)
+        mean = total / weight
+        scatter -= weight * np.outer(mean, mean)
+        spread = counted @ np.square(Y - target_mean)
+        if shift is not None:
+            mean += shift
+        return cls(len(Z), weight, mean, scatter, target_mean, cross, spread)
+
+    def merge(self, other: Moments) -> Moments:
+        """Return the moments of both sets of rows; neither is changed."""
+        if self.mean.shape != other.mean.shape or self.cross.shape != other.cross.shape:
+            raise ValueError(
+                f"Moments of {self.cross.shape} features and targets cannot be merged with those "
+                f"of {other.cross.shape}; both must come from the same feature map and targets."
+            )
+        weight = self.weight + other.weight
+        if weight == 0.0:
+            return self._replace(rows=self.rows + other.rows)
+        share = other.weight / weight
+        apart, target_apart = other.mean - self.mean, other.target_mean - self.target_mean
+        between = self.weight * share
+        scatter = np.multiply.outer(between * apart, apart)
+        scatter += self.scatter
+        scatter += other.scatter
+        return Moments(
+            self.rows + other.rows,
+            weight,
+            self.mean + share * apart,
+            scatter,
+            self.target_mean + share * target_apart,
+            self.cross + other.cross + between * np.outer(apart, target_apart),
+            self.target_scatter + other.target_scatter + between * target_apart**2,
+        )
+
+    def about_zero(self) -> tuple[Array, Array]:
+        """Return Z^T Z and Z^T Y without centring."""
+        gram = self.scatter + self.weight * np.outer(self.mean, self.mean)
+        return gram, self.cross + self.weight * np.outer(self.mean, self.target_mean)
+
+
+def _shift(Z: Array) -> Array | None:
+    """Return a point near the mean when rows lie so far from zero that squares would cancel."""
+    few = Z[:256].astype(np.float64)
+    mean, variance = few.mean(0), few.var(0)
+    near = mean @ mean <= FAR * max(variance.sum(), np.finfo(float).tiny)
+    return None if near else mean.astype(Z.dtype)
+
+
+def _products(
+    Z: Array, shift: Array | None, Y: Array, weights: Array | None
+) -> tuple[Array, Array, Array]:
+    """Return weighted sums of z z^T, z y^T and z over rows moved by `shift`; Y has mean zero."""
+    syrk = blas.ssyrk if Z.dtype == np.float32 else blas.dsyrk
+    scatter = np.zeros((Z.shape[1], Z.shape[1]))
+    cross = np.zeros((Z.shape[1], Y.shape[1]))
+    total = np.zeros(Z.shape[1])
+    for start in range(0, len(Z), TILE):
+        part = Z[start : start + TILE]
+        if shift is not None:
+            part = part - shift
+        targets = Y[start : start + TILE].astype(Z.dtype)
+        root = np.ones(len(part), Z.dtype)
+        if weights is not None:
+            root = np.sqrt(weights[start : start + TILE]).astype(Z.dtype)
+            part, targets = part * root[:, None], targets * root[:, None]
+        # In Fortran order, as BLAS sees it, the tile is its own transpose: no copy is made.
+        scatter += syrk(1.0, part.T).T
+        cross += part.T @ targets
+        total += root @ part
+    lower = np.tril(scatter)
+    return lower + np.tril(scatter, -1).T, cross, total

@@ -1,0 +1,158 @@
+"""Principal components of lazy features, from the same single pass as ridge regression."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import scipy.linalg
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.extmath import svd_flip
+from sklearn.utils.validation import check_is_fitted
+
+from rfcdask._types import Array, DaskArray
+from rfcdask.linear.accumulate import Fold, collect, matrix_and_weights
+from rfcdask.linear.moments import Moments
+from rfcdask.linear.predictor import map_rows, score_dtype
+
+
+class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Principal component analysis in one pass; of kernel features, kernel PCA.
+
+    Parameters
+    ----------
+    n_components : int, float or None
+        How many components to keep; a part of the variance in (0, 1) to keep; or all.
+    whiten : bool
+        Divide each component by its standard deviation.
+    progress : bool, str or callable, optional
+        See :func:`rfcdask.progress.track`.
+
+    Attributes
+    ----------
+    components_ : array of shape (n_components_, n_features)
+    explained_variance_, explained_variance_ratio_, singular_values_ : array (n_components_,)
+    noise_variance_ : float
+        Mean variance of the components left out.
+    mean_ : array of shape (n_features,)
+    n_components_, n_samples_ : int
+    moments_ : Moments
+        Sums over all rows seen so far.
+
+    Examples
+    --------
+    >>> import dask.array as da, rfcdask as rf
+    >>> X = da.random.default_rng(0).normal(size=(1000, 5), chunks=(100, 5))
+    >>> rf.PCA(2).fit_transform(X).shape
+    (1000, 2)
+    """
+
+    def __init__(
+        self, n_components: int | float | None = None, *, whiten: bool = False, progress: Any = None
+    ) -> None:
+        self.n_components = n_components
+        self.whiten = whiten
+        self.progress = progress
+
+    def fit(self, X: Any, y: Any = None, *, client: Any = None) -> Self:
+        """Sum over all rows and decompose.
+
+        Parameters
+        ----------
+        X : array or dask array of shape (n, p)
+        y : ignored
+        client : distributed.Client, optional
+            Where to compute: this client, else the current one, else local threads.
+        """
+        self._decompose(self._sum(X, client, reset=True))
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, *, client: Any = None) -> Self:
+        """Add more rows; the result is that of one `fit` on all rows."""
+        before: Moments | None = getattr(self, "moments_", None)
+        moments = self._sum(X, client, reset=before is None)
+        self._decompose(moments if before is None else before.merge(moments))
+        return self
+
+    def merge(self, other: PCA) -> Self:
+        """Add the rows another PCA was fitted on; returns this one."""
+        check_is_fitted(self)
+        check_is_fitted(other)
+        self._decompose(self.moments_.merge(other.moments_))
+        return self
+
+    def transform(self, X: Any) -> Array | DaskArray:
+        """Return the components of each row; lazy on dask arrays."""
+        check_is_fitted(self)
+        scale = np.sqrt(self.explained_variance_) if self.whiten else np.ones(self.n_components_)
+        directions = self.components_ / np.maximum(scale, np.finfo(float).tiny)[:, None]
+        function = _Project(self.mean_, directions)
+        return map_rows(self, X, function, self.n_components_, score_dtype(X))
+
+    def inverse_transform(self, X: Any) -> Array | DaskArray:
+        """Return rows with these components, in the space of the features."""
+        check_is_fitted(self)
+        scale = np.sqrt(self.explained_variance_) if self.whiten else np.ones(self.n_components_)
+        return X @ (scale[:, None] * self.components_) + self.mean_
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.n_components_)
+
+    def _sum(self, X: Any, client: Any, reset: bool) -> Moments:
+        matrix, _, starts = matrix_and_weights(self, X, None, reset)
+        self._check_components(matrix.shape[1])
+        return collect(matrix, (), Fold(0, starts), client, self.progress)[0]
+
+    def _check_components(self, n_features: int) -> None:
+        wanted: Any = self.n_components
+        whole = isinstance(wanted, (int, np.integer)) and not isinstance(wanted, bool)
+        if wanted is None or (whole and 1 <= wanted <= n_features):
+            return
+        if isinstance(wanted, (float, np.floating)) and 0 < wanted < 1:
+            return
+        raise ValueError(
+            f"n_components={wanted!r} must be an integer between 1 and n_features={n_features}, "
+            "or a part of the variance between 0 and 1."
+        )
+
+    def _decompose(self, moments: Moments) -> None:
+        if moments.rows < 2:
+            raise ValueError(f"PCA needs at least 2 rows; there is n_samples={moments.rows}.")
+        self.moments_ = moments
+        values, vectors = scipy.linalg.eigh(moments.scatter / (moments.rows - 1))
+        values = np.maximum(values[::-1], 0.0)
+        most = min(moments.rows, len(values))
+        _, components = svd_flip(None, vectors.T[::-1], u_based_decision=False)
+        k = self._count(values, most)
+        total = values.sum()
+        self.n_samples_, self.mean_ = moments.rows, moments.mean
+        self.n_components_, self.components_ = k, components[:k]
+        self.explained_variance_ = values[:k]
+        self.explained_variance_ratio_ = values[:k] / total if total > 0 else np.zeros(k)
+        self.singular_values_ = np.sqrt(values[:k] * (moments.rows - 1))
+        self.noise_variance_ = float(values[k:most].mean()) if k < most else 0.0
+
+    def _count(self, values: Array, most: int) -> int:
+        """Return how many components to keep of those the rows can show."""
+        if self.n_components is None:
+            return most
+        if self.n_components >= 1:
+            if self.n_components > most:
+                raise ValueError(
+                    f"n_components={self.n_components} must be at most n_samples={most}."
+                )
+            return int(self.n_components)
+        share = np.cumsum(values) / values.sum()
+        return int(np.searchsorted(share, self.n_components, side="right")) + 1
+
+
+class _Project:
+    """``x -> directions (x - mean)``, small enough to travel inside a graph."""
+
+    def __init__(self, mean: Array, directions: Array) -> None:
+        self.mean, self.directions = mean, directions
+
+    def __call__(self, X: Array) -> Array:
+        projected: Array = (X - self.mean.astype(X.dtype)) @ self.directions.T.astype(X.dtype)
+        return projected

@@ -1,0 +1,176 @@
+"""Linear scores of fitted models, lazy on dask arrays, and scoring in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import scipy.special
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from rfcdask._types import Array, DaskArray
+from rfcdask.linear.inputs import (
+    as_labels,
+    as_matrix,
+    check_target,
+    check_weights,
+    dense,
+    make_blocks,
+)
+from rfcdask.linear.labels import encode
+from rfcdask.linear.runners import open_runner
+from rfcdask.linear.stream import Fold, consecutive_groups, stream_folds
+
+RowFunction = Callable[[Array], Array]
+
+
+def map_rows(
+    estimator: Any, X: Any, function: RowFunction, width: int | None, dtype: Any
+) -> Array | DaskArray:
+    """Apply a function of the rows: at once to an array in memory, lazily to a dask array.
+
+    `width` is the number of columns that come out; None means one value a row.
+    """
+    check_is_fitted(estimator)
+    if not isinstance(X, da.Array):
+        X = validate_data(estimator, X, reset=False, dtype=[np.float32, np.float64])
+        return function(X)
+    matrix = as_matrix(X, estimator)
+    validate_data(estimator, matrix, reset=False, skip_check_array=True)
+    meta = np.empty((0,) * (1 if width is None else 2), dtype)
+    if width is None:
+        return matrix.map_blocks(_on_block, function, drop_axis=1, dtype=dtype, meta=meta)
+    chunks = (matrix.chunks[0], (width,))
+    return matrix.map_blocks(_on_block, function, chunks=chunks, dtype=dtype, meta=meta)
+
+
+def _on_block(block: Any, function: RowFunction) -> Array:
+    return function(dense(block))
+
+
+def score_dtype(X: Any) -> np.dtype[Any]:
+    """Return the type of scores of X: float32 stays float32."""
+    dtype = np.dtype(getattr(X, "dtype", np.float64))
+    return np.dtype(np.float32) if dtype in (np.float32, np.float16) else np.dtype(np.float64)
+
+
+class LinearScores:
+    """``x -> coef x + intercept``, small enough to travel inside a graph."""
+
+    def __init__(self, coef: Array, intercept: Array) -> None:
+        self.coef, self.intercept = np.atleast_2d(coef), np.atleast_1d(intercept)
+
+    def __call__(self, X: Array) -> Array:
+        """Return scores of shape (n, outputs)."""
+        scores: Array = X @ self.coef.T.astype(X.dtype) + self.intercept.astype(X.dtype)
+        return scores
+
+
+class Flattened(LinearScores):
+    """The same with a single column of scores made flat."""
+
+    def __call__(self, X: Array) -> Array:
+        """Return scores of shape (n,)."""
+        return super().__call__(X).ravel()
+
+
+class Classes(LinearScores):
+    """The class with the largest score."""
+
+    def __init__(self, coef: Array, intercept: Array, classes: Array) -> None:
+        super().__init__(coef, intercept)
+        self.classes = classes
+
+    def codes(self, X: Array) -> Array:
+        """Return the number of the class of each row."""
+        scores = super().__call__(X)
+        codes: Array = scores.argmax(1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
+        return codes
+
+    def __call__(self, X: Array) -> Array:
+        """Return labels of shape (n,)."""
+        predicted: Array = self.classes[self.codes(X)]
+        return predicted
+
+
+class Probabilities(LinearScores):
+    """The probability of each class under a logistic model."""
+
+    def __init__(self, coef: Array, intercept: Array, softmax: bool) -> None:
+        super().__init__(coef, intercept)
+        self.softmax = softmax
+
+    def __call__(self, X: Array) -> Array:
+        """Return probabilities of shape (n, classes)."""
+        scores = super().__call__(X)
+        if self.softmax:
+            return np.asarray(scipy.special.softmax(scores, axis=1))
+        share = scipy.special.expit(scores)
+        if scores.shape[1] == 1:
+            return np.hstack([1 - share, share])
+        return np.asarray(share / np.maximum(share.sum(1, keepdims=True), 1e-30))
+
+
+class _CountRight:
+    """Folds a block into (weight of rows predicted right, weight of all rows)."""
+
+    def __init__(self, model: Classes) -> None:
+        self.model = model
+
+    def __call__(self, state: Any, block: tuple[Any, ...], index: int) -> tuple[float, float]:
+        right = self.model.codes(dense(block[0])) == encode(
+            np.asarray(block[1]), self.model.classes
+        )
+        weights = np.asarray(block[2], float) if len(block) > 2 else np.ones(len(right))
+        return state[0] + float(weights @ right), state[1] + float(weights.sum())
+
+
+class _SumSquares:
+    """Folds a block into the sums that the coefficient of determination is made of."""
+
+    def __init__(self, model: LinearScores, shift: Array) -> None:
+        self.model, self.shift = model, shift
+
+    def __call__(self, state: Array, block: tuple[Any, ...], index: int) -> Array:
+        X = dense(block[0])
+        y = np.asarray(block[1], float).reshape(len(X), -1)
+        weights = np.asarray(block[2], float) if len(block) > 2 else np.ones(len(X))
+        miss = y - LinearScores.__call__(self.model, X)
+        centred = y - self.shift  # near the mean, so that the squares do not cancel
+        sums = [np.full(y.shape[1], weights.sum()), weights @ centred]
+        sums += [weights @ centred**2, weights @ miss**2]
+        return np.asarray(state + np.array(sums))
+
+
+def _fold_all(X: Any, columns: tuple[Any, ...], fold: Fold, state: Any, client: Any) -> list[Any]:
+    blocks = make_blocks(X, *columns)
+    with open_runner(client) as runner:
+        groups = consecutive_groups(len(blocks), 16)
+        return list(stream_folds(runner, blocks, groups, fold, state))
+
+
+def accuracy(
+    estimator: Any, model: Classes, X: Any, y: Any, sample_weight: Any, client: Any
+) -> float:
+    """Return the share of rows whose class is right."""
+    matrix = as_matrix(X, estimator)
+    validate_data(estimator, matrix, reset=False, skip_check_array=True)
+    columns = (as_labels(y, matrix), check_weights(sample_weight, matrix))
+    parts = _fold_all(matrix, columns, _CountRight(model), (0.0, 0.0), client)
+    return float(sum(part[0] for part in parts) / sum(part[1] for part in parts))
+
+
+def determination(
+    estimator: Any, model: LinearScores, X: Any, y: Any, sample_weight: Any, client: Any
+) -> float:
+    """Return R^2, the mean over targets."""
+    matrix = as_matrix(X, estimator)
+    validate_data(estimator, matrix, reset=False, skip_check_array=True)
+    columns = (check_target(y, matrix, estimator), check_weights(sample_weight, matrix))
+    fold = _SumSquares(model, model.intercept)
+    state = np.zeros((4, len(model.intercept)))
+    weight, first, second, miss = np.sum(_fold_all(matrix, columns, fold, state, client), axis=0)
+    spread = second - first**2 / weight
+    return float(np.mean(1.0 - miss / np.where(spread > 0, spread, np.nan)))

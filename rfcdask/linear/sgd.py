@@ -1,0 +1,300 @@
+"""Linear classifiers trained by stochastic gradient descent over blocks larger than memory."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from rfcdask._types import Array, DaskArray
+from rfcdask.linear import order
+from rfcdask.linear.inputs import as_labels, as_matrix, check_weights, make_blocks, require_y
+from rfcdask.linear.labels import Labels, class_weights, disorder, read_labels
+from rfcdask.linear.lesson import Lesson
+from rfcdask.linear.losses import CLASSIFIER_LOSSES, SOFTMAX
+from rfcdask.linear.persistence import keep_or_recompute
+from rfcdask.linear.predictor import (
+    Classes,
+    Flattened,
+    LinearScores,
+    Probabilities,
+    accuracy,
+    map_rows,
+    score_dtype,
+)
+from rfcdask.linear.runners import open_runner
+from rfcdask.linear.sgd_base import StochasticModel
+from rfcdask.linear.stream import Blocks
+
+SORTED = 0.1
+"""A distance of the class mix of groups from the whole above which the order may do harm."""
+
+
+class SGDClassifier(ClassifierMixin, StochasticModel):
+    """Linear classifier trained by preconditioned, averaged stochastic gradient descent.
+
+    Memory holds a bounded number of row blocks, however many there are. Blocks and rows are
+    shuffled anew in each epoch; the result depends on the data, their chunks and the seed, and
+    not on the scheduler, the number of workers or failures on the way.
+
+    Parameters
+    ----------
+    loss : {"hinge", "squared_hinge", "log_loss"}
+        A linear support vector machine, its smooth form, or logistic regression.
+    alpha : float or "auto"
+        Strength of the penalty ``alpha / 2 ||coef||^2`` beside the *mean* loss. A given C of
+        ``LinearSVC`` is ``alpha = 1 / (C n_rows)``; "auto" is that for C = 1, and for C = 4 with
+        the hinge, which grows more slowly.
+    epochs : int
+        Passes over the data.
+    multi_class : {"ovr", "multinomial"}
+        One model a class against the rest, or all classes in one loss: softmax for
+        ``log_loss``, Crammer and Singer's for ``hinge``.
+    fit_intercept : bool
+        Whether to learn an intercept.
+    batch_size : int or "auto"
+        Rows in a step.
+    eta0 : float
+        Factor on the step size, which is otherwise found from the data; falls linearly to 0.
+    average : bool
+        Return the mean of the iterates, with later ones counting more, rather than the last.
+    early_stopping : bool
+        Hold out `validation_fraction` of the rows of each block and stop when their loss has not
+        become better by the relative amount `tol` for `patience` epochs.
+    validation_fraction, tol, patience
+        See `early_stopping`.
+    class_weight : dict, "balanced" or None
+        Factors on the loss of each class.
+    checkpoint : path, optional
+        File in which the state is kept every `checkpoint_every` blocks. When it is there, `fit`
+        goes on from it and ends with the coefficients of a run that was never interrupted.
+    checkpoint_every : int
+        Blocks between two checkpoints.
+    persist : {"auto", True, False}
+        Keep the features in memory, or compute them again in each epoch. "auto" keeps them when
+        they are small.
+    random_state : int, RandomState or None
+        Seed of all shuffling.
+    progress : bool, str or callable, optional
+        See :func:`rfcdask.progress.track`.
+
+    Attributes
+    ----------
+    coef_ : array of shape (n_classes, n_features), one row for two classes
+    intercept_ : array of shape (n_classes,)
+    classes_ : array of shape (n_classes,)
+    n_iter_ : int
+        Epochs gone through.
+    history_ : list of dict
+        Mean loss of each epoch, on the rows as they were learned from and on those held out.
+    alpha_ : float
+        The penalty used.
+
+    Examples
+    --------
+    >>> import dask.array as da, rfcdask as rf
+    >>> X = da.random.default_rng(0).normal(size=(1000, 5), chunks=(100, 5))
+    >>> y = (X[:, 0] > 0).astype(int)
+    >>> rf.SGDClassifier(random_state=0).fit(X, y).score(X, y) > 0.95
+    True
+    """
+
+    def __init__(
+        self,
+        loss: str = "hinge",
+        *,
+        alpha: float | str = "auto",
+        epochs: int = 5,
+        multi_class: str = "ovr",
+        fit_intercept: bool = True,
+        batch_size: int | str = "auto",
+        eta0: float = 1.0,
+        average: bool = True,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        tol: float = 1e-3,
+        patience: int = 2,
+        class_weight: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 64,
+        persist: bool | str = "auto",
+        random_state: Any = None,
+        progress: Any = None,
+    ) -> None:
+        self.loss = loss
+        self.alpha = alpha
+        self.epochs = epochs
+        self.multi_class = multi_class
+        self.fit_intercept = fit_intercept
+        self.batch_size = batch_size
+        self.eta0 = eta0
+        self.average = average
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.tol = tol
+        self.patience = patience
+        self.class_weight = class_weight
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
+        self.persist = persist
+        self.random_state = random_state
+        self.progress = progress
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> Self:
+        """Train from the beginning, or from the checkpoint.
+
+        Parameters
+        ----------
+        X : array or dask array of shape (n, p)
+        y : array or dask array of shape (n,)
+            Labels of any kind; a dask array needs the row chunks of X.
+        sample_weight : array or dask array of shape (n,), optional
+        client : distributed.Client, optional
+            Where to compute: this client, else the current one, else local threads.
+        """
+        self._forget()
+        loss = self._loss_code()
+        matrix, labels_column, weights = self._columns(X, y, sample_weight)
+        seed = self._seed()
+        matrix = keep_or_recompute(matrix, self.epochs, self.persist, client)
+        with open_runner(client) as runner:
+            labels = read_labels(runner, labels_column)
+            labels.require_two()
+            self.classes_ = labels.classes
+            blocks = make_blocks(matrix, labels_column, weights)
+            _warn_if_sorted(labels, blocks, seed)
+            lesson = self._classes_lesson(matrix, labels, loss, weights is not None, seed)
+            outcome = self._train(runner, blocks, lesson, self._course(matrix, seed))
+        self._keep(outcome, lesson)
+        return self
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any,
+        classes: Any = None,
+        sample_weight: Any = None,
+        *,
+        client: Any = None,
+    ) -> Self:
+        """Go once over more rows, from where the last call ended.
+
+        The first call needs `classes`, the labels of all calls. ``alpha="auto"`` counts the
+        rows of the first call.
+        """
+        first = not hasattr(self, "classes_")
+        if first and classes is None:
+            raise ValueError("classes must be passed on the first call to partial_fit.")
+        if classes is not None:
+            self._check_same_classes(np.unique(classes), first)
+        loss = self._loss_code()
+        matrix, labels_column, weights = self._columns(X, y, sample_weight, reset=first)
+        with open_runner(client) as runner:
+            k = len(self.classes_)
+            labels = Labels(self.classes_, np.ones((1, k), np.int64))
+            seed = self.seed_ if hasattr(self, "seed_") else self._seed()
+            lesson = self._classes_lesson(matrix, labels, loss, weights is not None, seed)
+            lesson = self._in_pieces(lesson)
+            blocks = make_blocks(matrix, labels_column, weights)
+            outcome = self._learn_more(runner, blocks, lesson)
+        self._keep(outcome, lesson)
+        return self
+
+    def decision_function(self, X: Any) -> Array | DaskArray:
+        """Return scores: one a row for two classes, else one a class; lazy on dask arrays."""
+        check_is_fitted(self)
+        if len(self.coef_) == 1:
+            flat = Flattened(self.coef_, self.intercept_)
+            return map_rows(self, X, flat, None, score_dtype(X))
+        scores = LinearScores(self.coef_, self.intercept_)
+        return map_rows(self, X, scores, len(self.classes_), score_dtype(X))
+
+    def predict(self, X: Any) -> Array | DaskArray:
+        """Return the class of each row; lazy on dask arrays."""
+        check_is_fitted(self)
+        return map_rows(self, X, self._model(), None, self.classes_.dtype)
+
+    @available_if(lambda self: self._has_probabilities())
+    def predict_proba(self, X: Any) -> Array | DaskArray:
+        """Return the probability of each class under the logistic model; lazy on dask arrays."""
+        check_is_fitted(self)
+        softmax = self._loss_code() == SOFTMAX and len(self.classes_) > 2
+        function = Probabilities(self.coef_, self.intercept_, softmax)
+        return map_rows(self, X, function, len(self.classes_), score_dtype(X))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> float:
+        """Return the accuracy, computed block by block in bounded memory."""
+        check_is_fitted(self)
+        return accuracy(self, self._model(), X, y, sample_weight, client)
+
+    def _model(self) -> Classes:
+        return Classes(self.coef_, self.intercept_, self.classes_)
+
+    def _loss_code(self) -> int:
+        code = CLASSIFIER_LOSSES.get((self.loss, self.multi_class))
+        if code is None:
+            known = ", ".join(f"{loss!r} with {kind!r}" for loss, kind in CLASSIFIER_LOSSES)
+            raise ValueError(
+                f"loss={self.loss!r} with multi_class={self.multi_class!r} is not known; "
+                f"there are {known}."
+            )
+        return code
+
+    def _has_probabilities(self) -> bool:
+        if self.loss != "log_loss":
+            raise AttributeError(
+                f"predict_proba is not defined for loss={self.loss!r}; use loss='log_loss'."
+            )
+        return True
+
+    def _columns(
+        self, X: Any, y: Any, sample_weight: Any, reset: bool = True
+    ) -> tuple[DaskArray, DaskArray, DaskArray | None]:
+        require_y(y, self)
+        matrix = as_matrix(X, self)
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        return matrix, as_labels(y, matrix), check_weights(sample_weight, matrix)
+
+    def _classes_lesson(
+        self, X: DaskArray, labels: Labels, loss: int, weighted: bool, seed: int
+    ) -> Lesson:
+        k = len(labels.classes)
+        return self._lesson(
+            X,
+            weighted,
+            seed,
+            # with two classes "multinomial" and "ovr" are the same
+            loss=loss if k > 2 else CLASSIFIER_LOSSES[(self.loss, "ovr")],
+            outputs=k if k > 2 else 1,
+            classes=labels.classes,
+            class_weights=class_weights(self.class_weight, labels),
+        )
+
+    def _check_same_classes(self, classes: Array, first: bool) -> None:
+        if first:
+            self.classes_ = classes
+        elif not np.array_equal(classes, self.classes_):
+            raise ValueError(
+                f"classes={classes.tolist()} differ from those of the first call, "
+                f"{self.classes_.tolist()}; give all labels in the first call."
+            )
+
+
+def _warn_if_sorted(labels: Labels, blocks: Blocks, seed: int) -> None:
+    mixed = order.blocks_mixed(len(blocks), blocks.nbytes)
+    groups = order.plan_epoch(len(blocks), mixed, seed, 0)
+    found = disorder(labels.counts, groups)
+    chance = np.sqrt(len(labels.classes) * len(groups) / sum(blocks.rows))
+    if len(groups) > 1 and found > SORTED + chance:
+        warnings.warn(
+            f"The rows are ordered by class: {mixed} blocks at a time differ from the whole by "
+            f"{found:.0%} in their mix of classes, and the model may suffer. Shuffle the store "
+            "once with rfcdask.ingest(source, dest, shuffle=True), or use smaller blocks.",
+            UserWarning,
+            stacklevel=3,
+        )

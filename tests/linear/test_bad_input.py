@@ -1,0 +1,161 @@
+"""What is wrong with the input is said in one sentence that names the place and the remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+
+import rfcdask as rf
+from tests.linear_data import blobs, lazy
+
+MODELS = [
+    rf.SGDClassifier(random_state=0, epochs=2),
+    rf.SGDRegressor(random_state=0, epochs=2),
+    rf.Ridge(),
+    rf.RidgeClassifier(),
+]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("row", [0, 437, 999])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_not_finite_x_names_block_and_row(model: Any, value: float, row: int, kind: Any) -> None:
+    X, y = blobs(1000, 5, 3)
+    X = X.astype(kind)
+    X[row, 3] = value
+    block, within = divmod(row, 100)
+    words = rf"X is NaN or infinite in block {block}, row {within} .*row {row} of X, column 3"
+    with pytest.raises(ValueError, match=words):
+        model.fit(lazy(X, 100), lazy(y, 100))
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_not_finite_y_names_block_and_row(model: Any, value: float) -> None:
+    X, labels = blobs(1000, 5, 3)
+    y = labels.astype(float)
+    y[437] = value
+    words = r"y is NaN or infinite in block 4, row 37 of the block \(row 437 of y"
+    with pytest.raises(ValueError, match=words):
+        model.fit(lazy(X, 100), lazy(y, 100))
+
+
+def test_not_finite_rows_stop_training_on_a_cluster(cluster_client: Any) -> None:
+    X, y = blobs(1000, 5, 3)
+    X[437, 3] = np.nan
+    for model in MODELS:
+        with pytest.raises(ValueError, match="block 4, row 37"):
+            model.fit(lazy(X, 100), lazy(y, 100), client=cluster_client)
+
+
+def test_pca_names_the_row() -> None:
+    X, _ = blobs(1000, 5, 3)
+    X[437, 3] = np.nan
+    with pytest.raises(ValueError, match="block 4, row 37"):
+        rf.PCA(2).fit(lazy(X, 100))
+
+
+def test_feature_maps_name_the_row_too() -> None:
+    X, y = blobs(1000, 5, 3)
+    features = rf.RandomFeatures(20, random_state=0).fit(X)
+    X[437, 3] = np.nan
+    with pytest.raises(ValueError, match="row 37, column 3 of block 4"):
+        rf.SGDClassifier(random_state=0).fit(features.transform(lazy(X, 100)), lazy(y, 100))
+
+
+@pytest.mark.parametrize("model", [MODELS[0], MODELS[3]], ids=lambda m: type(m).__name__)
+def test_labels(model: Any) -> None:
+    X, y = blobs(300, 5, 2)
+    with pytest.raises(ValueError, match=r"only one class \(1\); a classifier needs"):
+        model.fit(lazy(X, 100), np.ones(300, int))
+    with pytest.raises(ValueError, match="Unknown label type"):
+        model.fit(lazy(X, 100), np.linspace(0, 1, 300))
+    model.fit(lazy(X, 100), lazy(y, 100))
+    with pytest.raises(ValueError, match=r"labels \[5\] that the model was not fitted on"):
+        model.score(lazy(X, 100), lazy(np.where(y == 1, 5, y), 100))
+    with pytest.raises(ValueError, match="cannot be compared"):
+        model.fit(lazy(X, 100), lazy(np.array(["a", 1] * 150, object), 100))
+    with pytest.raises(ValueError, match=r"one label for each row"):
+        model.fit(X, np.zeros((300, 2)))
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
+def test_shapes_and_chunks(model: Any) -> None:
+    X, y = blobs(300, 5, 2)
+    Z = lazy(X, 100)
+    with pytest.raises(ValueError, match=r"chunks of y and X differ .*y.rechunk"):
+        model.fit(Z, lazy(y, 60))
+    with pytest.raises(ValueError, match="y has 299 rows and X has 300"):
+        model.fit(Z, y[:299])
+    with pytest.raises(ValueError, match="sample_weight has 10 rows and X has 300"):
+        model.fit(Z, lazy(y, 100), np.ones(10))
+    with pytest.raises(ValueError, match="sample_weight has 200 rows"):
+        model.fit(Z, lazy(y, 100), lazy(np.ones(200), 100))
+    with pytest.raises(ValueError, match=r"negative or not finite in block 1, row 5"):
+        model.fit(Z, lazy(y, 100), np.where(np.arange(300) == 105, -1.0, 1.0))
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        model.fit(Z, None)
+    with pytest.raises(ValueError, match="compute_chunk_sizes"):
+        model.fit(Z[Z[:, 0] > 0], y)
+    with pytest.raises(ValueError, match="1 dimension"):
+        model.fit(Z[:, 0], y)
+    with pytest.raises(ValueError, match="is empty"):
+        model.fit(Z[:0], y[:0])
+    with pytest.raises(ValueError, match="real numbers"):
+        model.fit(Z.astype(str), y)
+    model.fit(Z, lazy(y, 100))
+    with pytest.raises(ValueError, match="X has 4 features"):
+        model.predict(Z[:, :4])
+
+
+def test_columns_in_several_blocks_are_put_together() -> None:
+    X, y = blobs(300, 6, 2)
+    apart = da.from_array(X, chunks=(100, 2))
+    one = rf.SGDClassifier(random_state=0).fit(apart, y)
+    other = rf.SGDClassifier(random_state=0).fit(lazy(X, 100), y)
+    assert np.array_equal(one.coef_, other.coef_)
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"epochs": 0}, "epochs=0 must be an integer of at least 1"),
+        ({"alpha": -1}, "alpha=-1 must be a number of at least 0 or 'auto'"),
+        ({"batch_size": 2.5}, "batch_size=2.5 must be an integer"),
+        ({"eta0": 0}, "eta0=0 must be a positive number"),
+        ({"early_stopping": True, "validation_fraction": 2}, "must lie between 0 and 1"),
+        ({"loss": "huber"}, "loss='huber' with multi_class='ovr' is not known"),
+        ({"persist": "maybe"}, "persist='maybe' must be True, False or 'auto'"),
+        ({"checkpoint_every": 0}, "checkpoint_every=0"),
+    ],
+)
+def test_settings(setting: dict[str, Any], words: str) -> None:
+    X, y = blobs(50, 3, 2)
+    with pytest.raises(ValueError, match=words):
+        rf.SGDClassifier(**setting).fit(X, y)
+
+
+def test_probabilities_exist_for_log_loss_only() -> None:
+    X, y = blobs(50, 3, 2)
+    model = rf.SGDClassifier(random_state=0).fit(X, y)
+    assert not hasattr(model, "predict_proba")
+    with pytest.raises(AttributeError) as caught:
+        model.predict_proba(X)
+    assert "use loss='log_loss'" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize("alphas", [[], [1.0, -2.0], [np.nan]])
+def test_penalties(alphas: Any) -> None:
+    X, y = blobs(50, 3, 2)
+    with pytest.raises(ValueError, match="alpha"):
+        rf.Ridge(alphas=alphas).fit(X, y)
+
+
+@pytest.mark.parametrize("wanted", [0, 9, 1.5, "many"])
+def test_components(wanted: Any) -> None:
+    with pytest.raises(ValueError, match=r"n_components=.* must be"):
+        rf.PCA(wanted).fit(blobs(50, 3, 2)[0])

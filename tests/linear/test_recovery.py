@@ -1,0 +1,222 @@
+"""Killed workers, killed processes and tasks tried twice leave no trace in the result."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+import rfcdask as rf
+from rfcdask._types import Array
+from rfcdask.linear import training
+from rfcdask.linear.checkpoint import Checkpoint
+from rfcdask.linear.lesson import Lesson, State, learn, study
+from tests.linear_data import blobs, lazy
+
+
+def data(rows: int = 100) -> tuple[da.Array, da.Array]:
+    X, y = blobs(3000, 8, 3)
+    return lazy(X, rows), lazy(y, rows)
+
+
+def first_time(marker: Path, name: str) -> bool:
+    """Return True once for each name, over all processes."""
+    try:
+        os.close(os.open(marker / name, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def dies_once(block: Array, marker: Path, at: float) -> Array:
+    if block.size and block[0, 0] == at and first_time(marker, "killed"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return block
+
+
+def fails_once_a_block(block: Array, marker: Path) -> Array:
+    if block.size and first_time(marker, f"block-{block[0, 0]}"):
+        raise OSError("the network had a bad moment")
+    return block
+
+
+def flaky_learn(marker: Path, *args: Any) -> State:
+    state = learn(*args)
+    if first_time(marker, f"step-{args[4]}-{args[5]}"):
+        raise OSError("the result got lost after the work was done")
+    return state
+
+
+def model(**more: Any) -> Any:
+    return rf.SGDClassifier(epochs=3, random_state=1, persist=False, **more)
+
+
+def test_a_worker_killed_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
+    X, y = data()
+    undisturbed = model().fit(X, y)
+    doomed = float(X[1700, 0].compute())
+    Z = X.map_blocks(dies_once, marker=tmp_path, at=doomed, meta=np.empty((0, 0), np.float32))
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        before = set(client.nthreads())
+        found = model().fit(Z, y, client=client)
+        after = set(client.nthreads())
+    assert (tmp_path / "killed").exists()
+    assert before != after  # a nanny started another worker
+    assert np.array_equal(found.coef_, undisturbed.coef_)
+    assert np.array_equal(found.intercept_, undisturbed.intercept_)
+
+
+@pytest.mark.parametrize("learner", ["sgd", "ridge", "pca"])
+def test_blocks_tried_again_change_nothing(
+    learner: str, tmp_path: Path, cluster_client: Client
+) -> None:
+    X, y = data()
+    Z = X.map_blocks(fails_once_a_block, marker=tmp_path, meta=np.empty((0, 0), np.float32))
+    made = {"sgd": model(), "ridge": rf.RidgeClassifier(), "pca": rf.PCA(3)}[learner]
+    attribute = "components_" if learner == "pca" else "coef_"
+    undisturbed = np.copy(getattr(made.fit(X, y), attribute))
+    assert np.array_equal(getattr(made.fit(Z, y, client=cluster_client), attribute), undisturbed)
+    assert len(list(tmp_path.iterdir())) == 30  # each block has failed once
+
+
+def test_steps_tried_again_never_train_twice(
+    tmp_path: Path, cluster_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from functools import partial
+
+    X, y = data()
+    undisturbed = model().fit(X, y)
+    monkeypatch.setattr(training, "learn", partial(flaky_learn, tmp_path))
+    found = model().fit(X, y, client=cluster_client)
+    assert np.array_equal(found.coef_, undisturbed.coef_)
+    assert len(list(tmp_path.iterdir())) == 3 * 4  # each of four groups in three epochs
+
+
+def test_learning_changes_none_of_its_arguments() -> None:
+    X, y = blobs(400, 5, 3)
+    lesson = Lesson(0, 3, 1e-3, 1.0, 100.0, 16, 0, classes=np.arange(3), class_weights=np.ones(3))
+    blocks = [(X[:200], y[:200]), (X[200:], y[200:])]
+    P = study(lesson, (0, 1), *blocks)
+    before = State(np.ones((6, 3)), np.ones((6, 3)))
+    first = learn(before, lesson, P, (0, 1), 0, 0, *blocks)
+    second = learn(before, lesson, P, (0, 1), 0, 0, *blocks)
+    assert np.all(before.W == 1)
+    assert np.all(before.mean == 1)
+    assert np.array_equal(first.W, second.W)
+    assert not np.array_equal(first.W, before.W)
+    assert first.step == second.step == 25
+
+
+class InterruptedRunError(Exception):
+    """Stands for anything that ends a run."""
+
+
+@pytest.mark.parametrize("stop", [1, 3, 4, 6, 11])
+@pytest.mark.parametrize("early", [False, True])
+def test_resuming_from_any_checkpoint(
+    stop: int, early: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = data()
+    more: dict[str, Any] = {"early_stopping": early, "tol": 0.0, "patience": 3}
+    undisturbed = model(**more).fit(X, y)
+    path = tmp_path / "deep" / "run.ckpt"
+    calls = 0
+
+    def interrupted(*args: Any) -> State:
+        nonlocal calls
+        calls += 1
+        if calls > stop:
+            raise InterruptedRunError
+        return learn(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "learn", interrupted)
+        with pytest.raises(InterruptedRunError):
+            model(checkpoint=path, checkpoint_every=8, **more).fit(X, y)
+    assert path.exists()
+    calls = -100
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "learn", interrupted)
+        resumed = model(checkpoint=path, checkpoint_every=8, **more).fit(X, y)
+    assert calls == -100 + 12 - stop  # nothing was trained on twice
+    assert np.array_equal(resumed.coef_, undisturbed.coef_)
+    assert resumed.history_ == undisturbed.history_
+    assert not path.exists()
+
+
+SCRIPT = """
+import sys, pathlib, numpy as np
+sys.path.insert(0, {root!r})
+from tests.linear.test_recovery import data, dies_once, model
+marker, out = map(pathlib.Path, sys.argv[1:3])
+X, y = data()
+doomed = float(X[1700, 0].compute())
+seen = []
+def count(block):
+    seen.append(1)
+    if len(seen) > 75:
+        block = dies_once(block, marker, float(block[0, 0]))
+    return block
+Z = X.map_blocks(count, meta=np.empty((0, 0), np.float32))
+found = model(checkpoint=marker / "run.ckpt", checkpoint_every=4).fit(Z, y)
+np.save(out, found.coef_)
+"""
+
+
+def test_a_whole_process_killed_and_started_again(tmp_path: Path) -> None:
+    root = str(Path(__file__).resolve().parents[2])
+    command = [sys.executable, "-c", SCRIPT.format(root=root), str(tmp_path), str(tmp_path / "w")]
+    first = subprocess.run(command, check=False, timeout=120)
+    assert first.returncode == -signal.SIGKILL
+    assert (tmp_path / "run.ckpt").exists()
+    subprocess.run(command, check=True, timeout=120)
+    undisturbed = model().fit(*data())
+    assert np.array_equal(np.load(tmp_path / "w.npy"), undisturbed.coef_)
+    assert not (tmp_path / "run.ckpt").exists()
+
+
+def test_checkpoints_of_other_runs_and_broken_ones_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.ckpt"
+    X, y = data()
+    state = State(np.zeros((9, 3)), np.zeros((9, 3)))
+    Checkpoint(path, {"seed": 1, "model": "SGDClassifier", "rows": 5}).save(state, 0, 1, [])
+    with pytest.raises(ValueError, match="belongs to another run"):
+        model(checkpoint=path).fit(X, y)
+    path.write_bytes(b"not a checkpoint")
+    with pytest.raises(ValueError, match="not a checkpoint that can be read"):
+        model(checkpoint=path).fit(X, y)
+    assert path.exists()  # nobody's file is removed
+
+
+def test_a_run_without_a_seed_is_resumed_with_the_seed_it_drew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = data()
+    path = tmp_path / "run.ckpt"
+    open_seed = rf.SGDClassifier(epochs=3, checkpoint=path, checkpoint_every=1, persist=False)
+
+    def interrupted(*args: Any) -> State:
+        if args[4] == 1:
+            raise InterruptedRunError
+        return learn(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "learn", interrupted)
+        with pytest.raises(InterruptedRunError):
+            open_seed.fit(X, y)
+    resumed = open_seed.fit(X, y)
+    whole = rf.SGDClassifier(epochs=3, random_state=resumed.seed_, persist=False).fit(X, y)
+    assert np.array_equal(resumed.coef_, whole.coef_)
