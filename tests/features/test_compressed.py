@@ -161,6 +161,6 @@ def test_a_small_memory_budget_gives_the_same_selection() -> None:
 def test_fewer_features_with_a_warning_at_the_numeric_floor() -> None:
     few = np.random.default_rng(1).normal(size=(8, 3))
     features = rf.CompressedFeatures(500, refine=0, random_state=0)
-    with pytest.warns(UserWarning, match="more features would not lower it"):
+    with pytest.warns(UserWarning, match="features would not lower it"):
         features.fit(few)
     assert 1 <= features.transform(few).shape[1] < 500
