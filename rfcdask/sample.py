@@ -17,6 +17,8 @@ from dask.highlevelgraph import HighLevelGraph
 from rfcdask._types import Array, DaskArray, IntArray, Matrix
 from rfcdask.blocks import NotFiniteError, check_finite
 from rfcdask.compute import compute
+from rfcdask.data.gather import gather as fetch_rows
+from rfcdask.data.gather import reader_of
 from rfcdask.sparse import is_sparse
 
 
@@ -56,6 +58,9 @@ def gather(X: Matrix | DaskArray, rows: IntArray, client: Any = None) -> Matrix:
     wanted, place = np.unique(rows, return_inverse=True)
     if not wanted.size:
         return np.empty((0, *X.shape[1:]), X.dtype)
+    reader = reader_of(X)
+    if reader is not None and X.ndim == 2:  # a store gives single rows without whole blocks
+        return fetch_rows(reader, wanted, client).X[place]
     found = compute(pick(X, wanted), client)
     return found[place]
 

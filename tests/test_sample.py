@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+import rfcdask as rf
 from rfcdask import sample
 from rfcdask.blocks import NotFiniteError
 from rfcdask.sample import (
@@ -262,3 +264,23 @@ def test_bad_values_are_named_by_their_row_in_the_whole(lazy: bool, make: type) 
         gather_finite(source, np.array([5, 40, 33]))
     found = gather_finite(source, np.array([5, 49, 5]))
     np.testing.assert_array_equal(to_dense(found), X[[5, 49, 5]])
+
+
+def test_rows_of_a_store_are_fetched_without_whole_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A data set's own lazy array gives single rows; values, types and order are those of X."""
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 255, (3000, 20)).astype(np.uint8)
+    rf.ingest((values, rng.integers(0, 3, 3000)), tmp_path / "store.zarr")
+    X = rf.open_dataset(tmp_path / "store.zarr").X
+    rows = rng.integers(0, 3000, 40)
+    expected = X.compute()[rows]
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a whole block was computed")
+
+    monkeypatch.setattr(sample, "pick", refuse)
+    found = gather(X, rows)
+    assert found.dtype == X.dtype
+    np.testing.assert_array_equal(found, expected)
