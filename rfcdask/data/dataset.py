@@ -16,8 +16,8 @@ from rfcdask.data.errors import DataError
 from rfcdask.data.gather import Rows, choose_rows, gather, remember_reader
 from rfcdask.data.projection import SparseProjection
 from rfcdask.data.reader import Reader
-from rfcdask.data.seeds import seed_from
 from rfcdask.data.views import StandardReader, split_readers
+from rfcdask.seeds import seed_of
 
 
 class Dataset:
@@ -135,7 +135,7 @@ class Dataset:
         train, test : Dataset
             Data sets with known chunk sizes.
         """
-        readers = split_readers(self.reader, test_size, seed_from(random_state))
+        readers = split_readers(self.reader, test_size, seed_of(random_state))
         train, test = (
             Dataset(
                 reader,
@@ -166,7 +166,7 @@ class Dataset:
         of the rows, and only those are read. Two such samples of one store may share chunks.
         """
         shuffled = bool(self.attrs.get("shuffled"))
-        seed = seed_from(random_state)
+        seed = seed_of(random_state)
         return self.rows(choose_rows(self.reader, n_rows, seed, shuffled=shuffled), client=client)
 
     def __repr__(self) -> str:

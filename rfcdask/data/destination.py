@@ -14,11 +14,11 @@ from rfcdask.data.journal import Journal
 from rfcdask.data.layout import FORMAT, create_arrays
 from rfcdask.data.location import Location
 from rfcdask.data.projection import SparseProjection, draw_projection, save_projection
-from rfcdask.data.seeds import seed_from
 from rfcdask.data.source import Source
 from rfcdask.data.stats import merge
 from rfcdask.data.survey import Survey
 from rfcdask.data.write import Plan
+from rfcdask.seeds import seed_of
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def begin(location: Location, request: Request, random_state: Any, *, drawn: boo
         location.sweep_partial_files()
         seed: int | None = attrs["seed"]
         return seed
-    seed = seed_from(random_state) if drawn else None
+    seed = seed_of(random_state) if drawn else None
     zarr.create_group(
         store=location.store(read_only=False),
         zarr_format=3,

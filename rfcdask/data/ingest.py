@@ -9,6 +9,7 @@ from typing import Any
 from dask.base import tokenize
 from dask.utils import parse_bytes
 
+from rfcdask.compute import current_client
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.destination import Request, begin, finish, found_finished, prepare
 from rfcdask.data.detect import opened_source
@@ -18,7 +19,6 @@ from rfcdask.data.journal import Journal
 from rfcdask.data.labels import TASKS
 from rfcdask.data.layout import BLOCK_BYTES, COMPRESSORS, plan_layout
 from rfcdask.data.location import Location
-from rfcdask.data.run import current_client
 from rfcdask.data.source import Source, Wishes
 from rfcdask.data.store import open_location
 from rfcdask.data.survey import Survey

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -12,24 +11,11 @@ from typing import Any
 
 from dask.delayed import delayed
 
+from rfcdask.compute import RETRIES
 from rfcdask.threads import available_cpus
 
 MOST_THREADS = 4
 """Each thread holds about three blocks while it writes one; this bounds their sum."""
-RETRIES = 3
-
-
-def current_client(client: Any = None) -> Any:
-    """Return the given client, else the current one, else None."""
-    if client is not None:
-        return client
-    distributed = sys.modules.get("distributed")
-    if distributed is None:  # nobody can have made a client
-        return None
-    try:
-        return distributed.default_client()
-    except ValueError:
-        return None
 
 
 def run_tasks(

@@ -20,7 +20,7 @@ from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DataError
 from rfcdask.data.ingest import ingest
 from rfcdask.data.layout import BLOCK_BYTES
-from rfcdask.data.seeds import seed_from
+from rfcdask.seeds import seed_of
 
 UNIT = 8192
 FLIPPED = 0.05
@@ -190,7 +190,7 @@ def synthetic(
     if n_rows < 1:
         raise DataError(f"rows={rows}: ask for at least one row.")
     block_rows = UNIT * max(1, block_size // (UNIT * KINDS[kind].row_bytes))
-    reader = SyntheticReader(kind, n_rows, seed_from(random_state), block_rows)
+    reader = SyntheticReader(kind, n_rows, seed_of(random_state), block_rows)
     # Rows are independent draws, so any positions are a uniform sample, as in a shuffled store.
     attrs = {
         "name": f"synthetic {kind}",
