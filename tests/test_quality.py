@@ -41,8 +41,6 @@ def test_order_of_methods_on_small_data(workflow: ModuleType) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-# On a9a, 245 features are the best non-negative weights for labels can use, and the map says so.
-@pytest.mark.filterwarnings("ignore:Only .* features are kept:UserWarning")
 @pytest.mark.parametrize(
     ("name", "gamma", "scale", "not_refined", "refined"),
     [("a9a", 0.05, 1.0, 0.85, 0.5), ("mnist", 0.02, 255.0, 0.96, 0.72)],

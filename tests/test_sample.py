@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from dask._task_spec import Alias, convert_legacy_graph
-from distributed import Client, LocalCluster
+from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -31,18 +31,6 @@ from rfcdask.sample import (
     to_dense,
 )
 from tests.reference import random_csr
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
-
 
 # --- which rows and pairs ---------------------------------------------------------------------
 
@@ -210,20 +198,20 @@ def test_building_the_graph_computes_nothing() -> None:
 
 
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
-def test_gathering_on_a_cluster(client: Client, make: type) -> None:
+def test_gathering_on_a_cluster(cluster_client: Client, make: type) -> None:
     whole = random_csr(np.random.default_rng(8), (103, 6)).toarray()
     X = da.from_array(whole, chunks=((50, 1, 30, 22), (6,)))
     X = X if make is np.asarray else as_sparse_blocks(X, make)
     rows = np.array([102, 0, 50, 51, 0, 99, 7])
-    np.testing.assert_array_equal(to_dense(gather(X, rows, client)), whole[rows])
+    np.testing.assert_array_equal(to_dense(gather(X, rows, cluster_client)), whole[rows])
 
 
-def test_only_touched_blocks_are_computed_on_a_cluster(client: Client) -> None:
+def test_only_touched_blocks_are_computed_on_a_cluster(cluster_client: Client) -> None:
     X = np.arange(60.0).reshape(30, 2)
     lazy = raising_blocks(X, 5, allowed={1, 4})
-    np.testing.assert_array_equal(gather(lazy, np.array([24, 6]), client), X[[24, 6]])
+    np.testing.assert_array_equal(gather(lazy, np.array([24, 6]), cluster_client), X[[24, 6]])
     with pytest.raises(AssertionError, match="block 0 was computed"):
-        gather(lazy, np.array([0]), client)
+        gather(lazy, np.array([0]), cluster_client)
 
 
 # --- what is refused --------------------------------------------------------------------------

@@ -214,7 +214,7 @@ class CompressedFeatures(FeatureMap):
         if len(self.weights_) < wanted and self.tol is None:
             warnings.warn(
                 f"Only {self._n_features_out} of n_components={self.n_components} features are "
-                "kept: the error on the sampled pairs is at its optimum or numeric floor, and more "
+                "kept: the error on the sampled pairs has reached its numeric floor, and more "
                 "features would not lower it. Give more rows, or fewer n_components.",
                 UserWarning,
                 stacklevel=4,

@@ -17,7 +17,7 @@ from rfcdask.kernels import Kernel
 from rfcdask.seeds import stream
 from rfcdask.selection.columns import ColumnCache
 from rfcdask.selection.objective import AllPairs, Candidates, SampledPairs, gram
-from rfcdask.selection.path import SOLVERS, Path, State, follow
+from rfcdask.selection.path import SOLVERS, Path, State, fill_up, follow
 from rfcdask.selection.refine import Features, Rows, centred, refine
 from rfcdask.selection.target import PairTarget, RowTarget
 from rfcdask.sparse import is_sparse
@@ -162,7 +162,7 @@ class Compression:
             c, norm2 = objective.correlations(self._pair_target(pairs))
             self._block = block
         greedy = SOLVERS[solver](ColumnCache(objective, budget // 3), c, norm2)
-        return follow(greedy, self.n_atoms, refit=refit)
+        return fill_up(follow(greedy, self.n_atoms, refit=refit), greedy, self.n_atoms)
 
     def _training_target(self) -> RowTarget:
         if self._target is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -109,7 +109,7 @@ def follow(
     limit = 100 * n_components + 1000 if max_iterations is None else max_iterations
     states: dict[int, State] = {}
     complete, iterations = True, 0
-    floor = _Floor(8 * float(np.finfo(solver.gram.dtype).eps))
+    floor = _Floor(_resolution(solver))
     # Sums over many candidates would depend on the number of BLAS threads in their last bits.
     with one_blas_thread(), track("selecting features", n_components, "features") as bar:
         for state in _states(solver, limit, refit):
@@ -128,6 +128,31 @@ def follow(
         else:
             complete = max_iterations is not None
     return Path(solver.gram.n_atoms, _thinned(states, n_components), iterations, complete)
+
+
+def fill_up(path: Path, solver: Greedy, n_components: int) -> Path:
+    """Fill a path that ended early to `n_components` atoms with the solver's next best ones.
+
+    Where the best non-negative weights need fewer atoms than are wanted, which happens when labels
+    are part of the target, the others come with next to no weight: they do not change the error,
+    and refinement has them to move. At the numeric floor nothing is left to fill up for.
+    """
+    last = path.states[-1] if path.states else None
+    if path.complete or last is None or last.error**2 < _resolution(solver):
+        return path
+    left = solver.alive.copy()
+    left[last.atoms] = False
+    ranks = np.lexsort((-solver.c / solver.norms, -solver.w * solver.norms, ~left))
+    extra = ranks[: min(n_components - len(last.atoms), int(left.sum()))]
+    weights = np.full(len(extra), 1e-3 * float(np.median(last.weights)))
+    atoms = np.concatenate([last.atoms, extra])
+    full = State(atoms, np.concatenate([last.weights, weights]), last.error)
+    return replace(path, states=[*path.states, full], complete=len(atoms) == n_components)
+
+
+def _resolution(solver: Greedy) -> float:
+    """Squared errors below this are rounding of the products in G."""
+    return 8 * float(np.finfo(solver.gram.dtype).eps)
 
 
 class _Floor:

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
 
 @pytest.fixture(scope="session")
-def cluster():
+def cluster(cluster_client: Client) -> Client:
     """A real cluster of two processes; passed explicitly, it is nobody's default."""
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
-        ) as local,
-        Client(local, set_as_default=False) as client,
-    ):
-        yield client
+    return cluster_client

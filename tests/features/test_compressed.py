@@ -164,3 +164,14 @@ def test_fewer_features_with_a_warning_at_the_numeric_floor() -> None:
     with pytest.warns(UserWarning, match="features would not lower it"):
         features.fit(few)
     assert 1 <= features.transform(few).shape[1] < 500
+
+
+def test_labels_get_all_features_though_the_best_weights_need_fewer() -> None:
+    """Labels no features reach: non-negative weights stop helping early, refinement does not."""
+    noise = np.random.default_rng(2).integers(0, 2, 4000)
+    settings = {"n_candidates": 400, "n_rows": 300, "gamma": GAMMA, "label_weight": 20.0}
+    f = rf.CompressedFeatures(200, refine=5, random_state=0, **settings).fit(X, noise)
+    assert len(np.unique(f.selected_)) == 200
+    assert f.error_path_.sizes[-1] == 200
+    assert f.error_path_.sizes[-2] < 199  # the last ones were filled up
+    assert f.error_path_.heldout[-1] == pytest.approx(f.error_path_.heldout[-2], rel=1e-3)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
 import rfcdask as rf
 from rfcdask import threads
@@ -42,27 +40,18 @@ def same(a: rf.CompressedFeatures, b: rf.CompressedFeatures) -> None:
         np.testing.assert_allclose(getattr(a, name), getattr(b, name), atol=1e-4, rtol=1e-4)
 
 
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
-
-
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("chunks", CHUNKS)
-def test_chunks_and_schedulers(settings: str, chunks: str, client: Client) -> None:
+def test_chunks_and_schedulers(settings: str, chunks: str, cluster_client: Client) -> None:
     expected = make(**SETTINGS[settings]).fit(X, y)
     lazy = da.from_array(X, chunks=(CHUNKS[chunks], (8,)))
     labels = da.from_array(y, chunks=(CHUNKS[chunks],))
     for scheduler in ("threads", "synchronous"):
         with dask.config.set(scheduler=scheduler):
             same(make(**SETTINGS[settings]).fit(lazy, labels), expected)
-    on_cluster = make(**SETTINGS[settings]).fit(lazy, labels, client=client)
+    on_cluster = make(**SETTINGS[settings]).fit(lazy, labels, client=cluster_client)
     same(on_cluster, expected)
-    Z = client.compute(on_cluster.transform(lazy), sync=True)
+    Z = cluster_client.compute(on_cluster.transform(lazy), sync=True)
     np.testing.assert_allclose(Z, expected.transform(X), atol=1e-5)
 
 
