@@ -15,10 +15,13 @@ from rfcdask.features.random import draw_candidates, unweighted_block
 from rfcdask.frequencies import Frequencies
 from rfcdask.kernels import Kernel
 from rfcdask.seeds import stream
+from rfcdask.selection.all_pairs import AllPairs
+from rfcdask.selection.candidates import Candidates
 from rfcdask.selection.columns import ColumnCache
-from rfcdask.selection.objective import AllPairs, Candidates, SampledPairs, gram
+from rfcdask.selection.objective import gram
 from rfcdask.selection.path import SOLVERS, Path, State, fill_up, follow
 from rfcdask.selection.refine import Features, Rows, centred, refine
+from rfcdask.selection.sampled_pairs import SampledPairs
 from rfcdask.selection.target import PairTarget, RowTarget
 from rfcdask.sparse import is_sparse
 

@@ -1,18 +1,40 @@
-"""Columns of the Gram matrix on demand, fetched in batches of the candidates likely to be next."""
+"""Columns of the Gram matrix on demand, fetched in batches of the candidates likely to be next.
+
+A column costs a product over all candidates, and several at once cost little more than one. Which
+will be needed is found by playing: G among the few hundred candidates with the highest scores is
+cheap, and on it the solver takes its next steps as if there were no others. The columns of what it
+picks are then fetched together. A wrong guess costs time and never changes a pick, since every pick
+is made from whole columns.
+"""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Protocol
 
 import numpy as np
 
 from rfcdask._types import Array, IntArray
 from rfcdask.selection.objective import Objective
 
-BATCH = 64
+BATCH = 32
 """Columns a fetch: wide enough for a fast matrix product, narrow enough to be mostly used."""
+
+WORTH_PLAYING = 100_000_000
+"""Multiplications a batch below which it is fetched faster than thought about."""
+PATIENCE = 3
+"""Steps played for each column of a batch before fewer are fetched."""
+
+Play = Callable[[IntArray, Array], Iterator[int]]
+"""Given some atoms and G among them, yield the next picks."""
 
 
 class DenseGram:
     """A Gram matrix that is already there."""
+
+    n_terms = 0
 
     def __init__(self, G: Array) -> None:
         self.G = np.asarray(G, np.result_type(G, np.float32))
@@ -27,6 +49,41 @@ class DenseGram:
     def columns(self, atoms: IntArray) -> Array:
         """Return some columns."""
         return self.G[:, atoms]
+
+    def between(self, rows: IntArray, columns: IntArray) -> Array:
+        """Return some entries."""
+        return self.G[np.ix_(rows, columns)]
+
+
+class Columns(Protocol):
+    """Where a solver gets columns of G."""
+
+    n_atoms: int
+    dtype: np.dtype
+    squared_norms: Array
+
+    def column(self, atom: int, scores: Array, play: Play | None = None) -> Array:
+        """Return one column."""
+
+    def product(self, weights: Array) -> Array:
+        """Return G w, in float64."""
+
+
+class WholeColumns:
+    """Columns of a matrix that is there as a whole."""
+
+    def __init__(self, G: Array) -> None:
+        self.G, self.n_atoms, self.dtype = G, len(G), G.dtype
+        self.squared_norms = np.diag(G).astype(np.float64)
+
+    def column(self, atom: int, scores: Array, play: Play | None = None) -> Array:
+        """Return one column, which is a row too."""
+        return np.asarray(self.G[atom])
+
+    def product(self, weights: Array) -> Array:
+        """Return G w."""
+        chosen = np.flatnonzero(weights)
+        return np.asarray(weights[chosen] @ self.G[chosen])
 
 
 class ColumnCache:
@@ -45,13 +102,24 @@ class ColumnCache:
         self.squared_norms = objective.squared_norms()
         self._used: dict[int, Array] = {}
         self._ahead: dict[int, Array] = {}
+        self._pool: tuple[IntArray, Array] = np.empty(0, np.int64), np.empty((0, 0), self.dtype)
         self._room = max(BATCH, budget // max(1, 8 * self.n_atoms))
 
-    def column(self, atom: int, scores: Array) -> Array:
-        """Return one column; when it is missing, fetch those with the highest scores with it."""
+    def column(self, atom: int, scores: Array, play: Play | None = None) -> Array:
+        """Return one column; when it is missing, fetch those likely to be asked for next with it.
+
+        Parameters
+        ----------
+        atom : int
+        scores : array of shape (n_atoms,)
+            How good each atom is as the next pick; minus infinity says never.
+        play : callable, optional
+            Plays the solver's next steps; without it the atoms with the highest scores are next.
+        """
         if atom not in self._used:
             if atom not in self._ahead:
-                self._fetch(atom, scores)
+                self._fetch(self._likely(atom, scores, play))
+                self._forget(atom)
             self._used[atom] = self._ahead.pop(atom)
         return self._used[atom]
 
@@ -70,18 +138,67 @@ class ColumnCache:
             total += weights[atom] * self._used[int(atom)]
         return total
 
-    def _fetch(self, atom: int, scores: Array) -> None:
+    def _likely(self, atom: int, scores: Array, play: Play | None) -> IntArray:
+        """Return the atom and others whose columns are likely to be needed next, and missing."""
         wanted = scores.copy()
-        wanted[[*self._used, *self._ahead]] = -np.inf
+        wanted[list(self._used)] = -np.inf
         wanted[atom] = np.inf
-        size = min(BATCH, self.n_atoms)
-        atoms = np.sort(np.argpartition(-wanted, size - 1)[:size])
-        atoms = atoms[wanted[atoms] > -np.inf]
-        columns = self.objective.columns(atoms)
-        for k, name in enumerate(atoms):
-            self._ahead[int(name)] = np.ascontiguousarray(columns[:, k])
-        while len(self._ahead) > self._room:
-            oldest = next(iter(self._ahead))
-            if oldest == atom:
+        if play is None or BATCH * self.n_atoms * self.objective.n_terms < WORTH_PLAYING:
+            wanted[list(self._ahead)] = -np.inf
+            return _highest(wanted, BATCH)
+        pool = _highest(wanted, self._pool_size())
+        known = np.fromiter(self._used, np.int64, len(self._used))
+        atoms = np.concatenate([known, pool])
+        missing = {atom: None}
+        for pick in islice(play(atoms, self._among(known, pool)), PATIENCE * BATCH):
+            if pick not in self._used and pick not in self._ahead:
+                missing[pick] = None
+            if len(missing) == BATCH:
                 break
-            del self._ahead[oldest]
+        return np.array(list(missing))
+
+    def _pool_size(self) -> int:
+        """Return a number of atoms among which G costs half as much as a batch of columns."""
+        return min(self.n_atoms, math.isqrt(BATCH * self.n_atoms))
+
+    def _among(self, known: IntArray, pool: IntArray) -> Array:
+        """Return G among atoms in use and others; of the former all columns are there."""
+        atoms, n = np.concatenate([known, pool]), len(known)
+        out = np.empty((len(atoms), len(atoms)), self.dtype)
+        for k, atom in enumerate(known):
+            out[k] = self._used[int(atom)][atoms]
+        out[n:, :n] = out[:n, n:].T
+        out[n:, n:] = self._among_pool(pool)
+        return out
+
+    def _among_pool(self, pool: IntArray) -> Array:
+        """Return G among the pool; what the last pool had in common with it is known."""
+        last, known = self._pool
+        _, here, there = np.intersect1d(pool, last, assume_unique=True, return_indices=True)
+        out = np.empty((len(pool), len(pool)), self.dtype)
+        out[np.ix_(here, here)] = known[np.ix_(there, there)]
+        fresh = np.setdiff1d(np.arange(len(pool)), here, assume_unique=True)
+        out[fresh] = self.objective.between(pool[fresh], pool)
+        out[:, fresh] = out[fresh].T
+        self._pool = pool, out
+        return out
+
+    def _fetch(self, atoms: IntArray) -> None:
+        # One piece of memory a column: rows of the transpose.
+        for atom, column in zip(atoms, np.array(self.objective.columns(atoms).T), strict=True):
+            self._ahead[int(atom)] = column.copy()
+
+    def _forget(self, atom: int) -> None:
+        """Drop the oldest columns fetched ahead and never used, all but the one asked for."""
+        for oldest in list(self._ahead):
+            if len(self._ahead) <= self._room:
+                break
+            if oldest != atom:
+                del self._ahead[oldest]
+
+
+def _highest(scores: Array, size: int) -> IntArray:
+    """Return the places of the highest scores above minus infinity, in ascending order."""
+    size = min(size, len(scores))
+    places = np.sort(np.argpartition(-scores, size - 1)[:size])
+    return np.asarray(places[scores[places] > -np.inf])

@@ -11,12 +11,25 @@ References
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 
 from rfcdask._types import Array
 from rfcdask.selection.greedy import Greedy
 
 _PARALLEL = 1e-12
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _angles(c: Array, q: Array, norms: Array, length: float, alignment: float) -> Array:
+    """Return how near each atom's direction from x on the sphere is to the target's."""
+    out = np.zeros_like(c)
+    for j in range(len(c)):
+        along = q[j] / (norms[j] * length)
+        across2 = 1 - along * along
+        if across2 > _PARALLEL:  # an atom along x itself has no direction on the sphere
+            out[j] = (c[j] - alignment * q[j] / length) / (norms[j] * np.sqrt(across2))
+    return out
 
 
 class Giga(Greedy):
@@ -27,11 +40,7 @@ class Giga(Greedy):
             return np.asarray(self.c / self.norms)
         length = np.sqrt(self.w @ self.q)
         alignment = self.w @ self.c / length
-        along = self.q / (self.norms * length)
-        across2 = 1 - along**2
-        # An atom along x itself has no direction on the sphere.
-        across = np.sqrt(np.where(across2 > _PARALLEL, across2, np.inf))
-        return np.asarray((self.c - alignment * self.q / length) / (self.norms * across))
+        return np.asarray(_angles(self.c, self.q, self.norms, length, alignment))
 
     def _moved(self, atom: int, column: Array) -> tuple[Array, Array]:
         n, b = self.norms[atom], np.sqrt(self.norm2)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
-from rfcdask._types import Array
-from rfcdask.selection.columns import ColumnCache
+from rfcdask._types import Array, IntArray
+from rfcdask.selection.columns import Columns, WholeColumns
 
 NO_COLUMN = -np.inf
 _GAIN_FLOOR = 1e-14
@@ -20,7 +23,7 @@ class Greedy(ABC):
 
     Attributes
     ----------
-    gram : ColumnCache
+    gram : Columns
     c : array of shape (n_atoms,)
         Inner products of the atoms with the target.
     norm2 : float
@@ -29,7 +32,7 @@ class Greedy(ABC):
         The weights and G w.
     """
 
-    gram: ColumnCache
+    gram: Columns
     c: Array
     norm2: float
     w: Array = field(init=False)
@@ -72,12 +75,26 @@ class Greedy(ABC):
         if not scores[atom] > 0:
             return None
         before = self.error2
-        w, q = self._moved(atom, self.gram.column(atom, scores))
+        w, q = self._moved(atom, self.gram.column(atom, scores, self._play))
         after = (self.norm2 - 2 * w @ self.c + w @ q) / self.norm2
         if self.w.any() and not before - after > _GAIN_FLOOR:
             return None
         self.w, self.q = w, q
         return atom
+
+    def _play(self, atoms: IntArray, G: Array) -> Iterator[int]:
+        """Yield the next picks as if there were no other atoms; those with weight are given too."""
+        part = self._restricted_to(atoms, G)
+        while (pick := part._try_step()) is not None:
+            yield int(atoms[pick])
+
+    def _restricted_to(self, atoms: IntArray, G: Array) -> Self:
+        """Return a copy of the solver that knows no other atoms."""
+        part = copy(self)
+        part.gram = WholeColumns(G)
+        for name in ("c", "w", "q", "alive", "norms"):
+            setattr(part, name, getattr(self, name)[atoms])
+        return part
 
     @abstractmethod
     def _scores(self) -> Array:

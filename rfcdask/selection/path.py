@@ -202,8 +202,10 @@ def _states(solver: Greedy, limit: int, refit: bool) -> Iterator[State | None]:
 
 def _plain_state(solver: Greedy, order: dict[int, None]) -> State:
     # A step that was given up may leave an atom in a pursuit's refit, to get its weight later.
-    order.update(dict.fromkeys(np.flatnonzero(solver.w).tolist()))
-    atoms = np.array([atom for atom in order if solver.w[atom] > 0], np.int64)
+    if np.count_nonzero(solver.w) > len(order):
+        order.update(dict.fromkeys(np.flatnonzero(solver.w).tolist()))
+    atoms = np.fromiter(order, np.int64, len(order))
+    atoms = atoms[solver.w[atoms] > 0]
     return State(atoms, solver.w[atoms], float(np.sqrt(solver.error2)))
 
 

@@ -6,9 +6,11 @@ O(n_atoms s) a step more than GIGA and is the strongest of the three for small s
 
 from __future__ import annotations
 
+from typing import Self
+
 import numpy as np
 
-from rfcdask._types import Array
+from rfcdask._types import Array, IntArray
 from rfcdask.selection.greedy import Greedy
 from rfcdask.selection.refit import GrowingNNLS
 
@@ -19,6 +21,11 @@ class Pursuit(Greedy):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.refit = GrowingNNLS(resolution=float(np.finfo(self.gram.dtype).eps))
+
+    def _restricted_to(self, atoms: IntArray, G: Array) -> Self:
+        part = super()._restricted_to(atoms, G)
+        part.refit = self.refit.renamed({int(atom): k for k, atom in enumerate(atoms)})
+        return part
 
     def _scores(self) -> Array:
         scores = np.asarray((self.c - self.q) / self.norms)

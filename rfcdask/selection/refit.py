@@ -6,6 +6,9 @@ rotated back to triangular form when one leaves: O(s^2) for a set of s atoms eit
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from copy import deepcopy
+
 import numba
 import numpy as np
 
@@ -62,6 +65,12 @@ class GrowingNNLS:
         kept = _solve(self._L, self._c, self._w, size + 1)
         self.atoms = [name for name, keep in zip(self.atoms, kept, strict=True) if keep]
         return bool(kept[-1])
+
+    def renamed(self, names: Mapping[int, int]) -> GrowingNNLS:
+        """Return a copy whose atoms have other names."""
+        other = deepcopy(self)
+        other.atoms = [names[atom] for atom in self.atoms]
+        return other
 
     def _grow(self) -> None:
         old = len(self._c)

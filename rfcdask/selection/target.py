@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import type_of_target
 
 from rfcdask._types import Array, IntArray, Matrix
 from rfcdask.kernels import Kernel
+from rfcdask.selection.tiles import slices, symmetric
 from rfcdask.threads import map_tiles, one_blas_thread
 
 _TILE, _BLOCK = 256, 1024
@@ -66,6 +67,8 @@ class RowTarget:
     def _whole(self) -> Array:
         """Compute the symmetric matrix: what lies right of the diagonal, then its mirror image."""
         m = self.rows.shape[0]
+        if self.kernel is None:
+            return symmetric(self._compute, m, _TILE, self.dtype)
         out = np.empty((m, m), self.dtype)
         for start in range(0, m, _BLOCK):
             rows, right = slice(start, min(start + _BLOCK, m)), slice(start, m)
@@ -93,20 +96,23 @@ class RowTarget:
         return block
 
     def _candidate_block(self, rows: slice | IntArray, columns: slice | IntArray) -> Array:
-        assert self.candidates is not None
-        tiles = list(self.candidates.tiles())
-        # Row tiles run side by side; within one, candidate tiles are added in their order.
-        index = np.arange(self.rows.shape[0])[rows]
-        out = np.zeros((len(index), len(np.arange(self.rows.shape[0])[columns])), self.dtype)
-        for tile in tiles:
-            for part in self.candidates.parts(tile):
-                right = part[columns].T
+        if isinstance(rows, slice) and isinstance(columns, slice):
+            return self._product_of_candidates(rows, columns)
+        index = np.arange(self.rows.shape[0])
+        left = index[rows]
+        out = np.empty((len(left), len(index[columns])), self.dtype)
 
-                def add(start: int, part: Array = part, right: Array = right) -> None:
-                    out[start : start + _TILE] += part[index[start : start + _TILE]] @ right
+        def fill(some: slice) -> None:
+            out[some] = self._product_of_candidates(left[some], columns)
 
-                map_tiles(add, range(0, len(index), _TILE))
+        map_tiles(fill, slices(len(left), _TILE))
         return out
+
+    def _product_of_candidates(self, rows: slice | IntArray, columns: slice | IntArray) -> Array:
+        """Add up the candidates' products, tile after tile."""
+        assert self.candidates is not None
+        parts = (part for tile in self.candidates.tiles() for part in self.candidates.parts(tile))
+        return np.asarray(sum(part[:, rows].T @ part[:, columns] for part in parts))
 
 
 def _gather_block(matrix: Array, rows: IntArray, columns: IntArray) -> Array:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -88,3 +90,57 @@ def test_any_order_within_any_budget(wanted: list[int], batch: int, room: int, s
     assert set(cache._used) == set(wanted)
     assert all(len(asked) <= batch for asked in source.asked)
     assert len(source.asked) <= len(set(wanted))
+
+
+def playing(picks: list[int]) -> columns.Play:
+    return lambda atoms, G: iter(picks)
+
+
+def test_what_was_played_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "BATCH", 4)
+    monkeypatch.setattr(columns, "WORTH_PLAYING", 0)
+    source = Counting(gram(30))
+    cache = ColumnCache(source)
+    scores = np.arange(30.0)
+    cache.column(29, scores, playing([29, 3, 29, 28, 5, 7]))
+    assert source.asked == [[29, 3, 28, 5]]
+    cache.column(3, scores, playing([]))
+    assert len(source.asked) == 1
+    cache.column(10, scores, playing([3, 28, 11]))  # known columns are not asked for again
+    assert source.asked[1] == [10, 11]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.integers(0, 39), min_size=1, max_size=20),
+    st.integers(2, 9),
+    st.integers(0, 1000),
+)
+def test_a_play_sees_the_gram_matrix_of_its_atoms(wanted: list[int], batch: int, seed: int) -> None:
+    G = gram(40)
+    rng = np.random.default_rng(seed)
+    seen = 0
+
+    def play(atoms: np.ndarray, among: np.ndarray) -> Iterator[int]:
+        nonlocal seen
+        seen += 1
+        assert len(set(atoms)) == len(atoms)
+        assert set(cache._used) <= set(atoms)
+        np.testing.assert_array_equal(among, G[np.ix_(atoms, atoms)])
+        return iter(rng.permutation(atoms)[:batch].tolist())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "BATCH", batch)
+        patch.setattr(columns, "WORTH_PLAYING", 0)
+        cache = ColumnCache(DenseGram(G))
+        for atom in wanted:
+            column = cache.column(atom, rng.normal(size=40), play)
+            np.testing.assert_array_equal(column, G[:, atom])
+    assert seen >= 1
+
+
+def test_cheap_columns_are_fetched_without_playing() -> None:
+    def never(atoms: np.ndarray, among: np.ndarray) -> Iterator[int]:
+        raise AssertionError
+
+    assert ColumnCache(DenseGram(gram(50))).column(3, np.zeros(50), never).shape == (50,)

@@ -9,8 +9,12 @@ from threadpoolctl import threadpool_limits
 from rfcdask import threads
 from rfcdask.blocks import CosineBlock
 from rfcdask.kernels import get_kernel
-from rfcdask.selection import objective
-from rfcdask.selection.objective import AllPairs, Candidates, SampledPairs, gram
+from rfcdask.selection import candidates as candidates_module
+from rfcdask.selection import tiles
+from rfcdask.selection.all_pairs import AllPairs
+from rfcdask.selection.candidates import Candidates
+from rfcdask.selection.objective import gram
+from rfcdask.selection.sampled_pairs import SampledPairs
 from rfcdask.selection.target import PairTarget, RowTarget
 from tests.reference import exact_kernel
 
@@ -23,8 +27,9 @@ GAMMA, M, P, N_ATOMS = 0.2, 83, 4, 230
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut small problems into several ragged tiles."""
-    monkeypatch.setattr(objective, "TILE", 64)
-    monkeypatch.setattr(objective, "ROW_BLOCK", 32)
+    monkeypatch.setattr(candidates_module, "TILE", 64)
+    monkeypatch.setattr(tiles, "ROW_BLOCK", 32)
+    monkeypatch.setattr(tiles, "PART", 16)
 
 
 @dataclass
@@ -106,6 +111,11 @@ def test_gram_equals_the_explicit_product(
     columns = found.columns(some)
     assert columns.dtype == dtype
     assert np.max(np.abs(columns - expected[:, some]) / scale[:, some]) < TOLERANCE[dtype]
+    others = np.arange(7, 120)
+    entries = found.between(some, others)
+    at = np.ix_(some, others)
+    assert entries.dtype == dtype
+    assert np.max(np.abs(entries - expected[at]) / scale[at]) < TOLERANCE[dtype]
 
 
 @pytest.mark.parametrize("target", ["candidates", "kernel", "labels"])
@@ -144,7 +154,7 @@ def test_values_in_the_precision_of_products_angles_in_that_of_the_data() -> Non
         for tile in candidates.tiles():
             values = candidates.parts(tile)[0]
             assert values.dtype == F32
-            np.testing.assert_allclose(values, np.cos(X @ W[:, tile]), atol=1e-6)
+            np.testing.assert_allclose(values.T, np.cos(X @ W[:, tile]), atol=1e-6)
 
 
 @pytest.mark.parametrize("budget", [PLENTY, 0])
@@ -156,8 +166,8 @@ def test_parts_and_some_agree(budget: int, paired: bool) -> None:
     atoms = np.array([229, 0, 100])
     assert len(tiles) == 4
     for k, chosen in enumerate(candidates.some(atoms)):
-        whole = np.hstack([parts[k] for parts in tiles])
-        np.testing.assert_allclose(chosen, whole[:, atoms], atol=1e-14)
+        whole = np.vstack([parts[k] for parts in tiles])
+        np.testing.assert_allclose(chosen, whole[atoms], atol=1e-14)
 
 
 @pytest.mark.parametrize("sampled", [False, True])
@@ -177,12 +187,13 @@ def test_no_bit_depends_on_the_number_of_threads(
     def answers() -> list[np.ndarray]:
         found = problem.objective(F32, budget, sampled)
         target = problem.target("labels", found, budget)
-        return [found.columns(atoms), found.squared_norms(), *found.correlations(target)]
+        between = found.between(atoms, np.arange(300))
+        return [found.columns(atoms), between, found.squared_norms(), *found.correlations(target)]
 
     results = []
     for count, blas in ((1, 1), (2, 2), (5, 2)):
         monkeypatch.setattr(threads, "available_cpus", lambda count=count: count)
-        monkeypatch.setattr(objective, "available_cpus", lambda count=count: count)
+        monkeypatch.setattr(candidates_module, "available_cpus", lambda count=count: count)
         with threadpool_limits(blas, user_api="blas"):
             results.append(answers())
     for other in results[1:]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -12,8 +13,10 @@ from threadpoolctl import threadpool_limits
 from rfcdask.blocks import CosineBlock
 from rfcdask.kernels import get_kernel
 from rfcdask.selection import Path, columns, frank_wolfe, giga, path, pursuit
+from rfcdask.selection.all_pairs import AllPairs
+from rfcdask.selection.candidates import Candidates
 from rfcdask.selection.columns import ColumnCache, DenseGram
-from rfcdask.selection.objective import AllPairs, Candidates, gram
+from rfcdask.selection.objective import gram
 from rfcdask.selection.path import SOLVERS, check_solver, follow
 from rfcdask.selection.target import RowTarget
 from tests.reference import feature_products, gram_form
@@ -120,10 +123,30 @@ def test_columns_on_demand_give_the_same_selection(
     objective, c, norm2 = all_pairs(2**30)
     whole = solve(gram(objective), c, norm2, 60)
     monkeypatch.setattr(columns, "BATCH", batch)
+    monkeypatch.setattr(columns, "WORTH_PLAYING", 0)
     again, c, norm2 = all_pairs(0)
     demanded = solve(again, c, norm2, 60)
     np.testing.assert_array_equal(demanded.states[-1].atoms, whole.states[-1].atoms)
     np.testing.assert_allclose(demanded.weights, whole.weights, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_playing_ahead_halves_what_is_fetched(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched, chosen = [], []
+    for worth in (0, math.inf):
+        monkeypatch.setattr(columns, "WORTH_PLAYING", worth)
+        objective, c, norm2 = all_pairs(2**30)
+        asked: list[int] = []
+        fetch = objective.columns
+        monkeypatch.setattr(
+            objective, "columns", lambda atoms, a=asked, f=fetch: a.extend(atoms) or f(atoms)
+        )
+        found = follow(SOLVERS[name](ColumnCache(objective), c, norm2), 150, refit=False)
+        assert len(asked) == len(set(asked))
+        fetched.append(len(asked))
+        chosen.append(found.states[-1].atoms)
+    np.testing.assert_array_equal(*chosen)
+    assert fetched[0] < 0.6 * fetched[1]
 
 
 @pytest.mark.parametrize("name", SOLVERS)
@@ -133,13 +156,16 @@ def test_many_candidates_do_not_depend_on_blas_threads(name: str) -> None:
     A = rng.normal(size=(25_000, 30))
 
     class Products:
-        n_atoms, dtype = A.shape[0], A.dtype
+        n_atoms, n_terms, dtype = A.shape[0], A.shape[1], A.dtype
 
         def squared_norms(self) -> np.ndarray:
             return np.einsum("ij,ij->i", A, A)
 
         def columns(self, atoms: np.ndarray) -> np.ndarray:
             return np.einsum("ij,kj->ik", A, A[atoms])
+
+        def between(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+            return np.einsum("ij,kj->ik", A[rows], A[columns])
 
     t = np.einsum("ij,i->j", A, rng.random(len(A)))
     c = np.einsum("ij,j->i", A, t)

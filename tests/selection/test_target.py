@@ -6,7 +6,7 @@ from sklearn.preprocessing import label_binarize
 
 from rfcdask.blocks import CosineBlock
 from rfcdask.kernels import get_kernel
-from rfcdask.selection.objective import Candidates
+from rfcdask.selection.candidates import Candidates
 from rfcdask.selection.target import RowTarget, label_columns
 from tests.reference import exact_kernel, random_csr
 

@@ -1,0 +1,100 @@
+"""The objective over all pairs of the gathered rows, from matrix products over single rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rfcdask._types import Array, IntArray
+from rfcdask.selection.candidates import Candidates, number_of
+from rfcdask.selection.sums import products_by_row
+from rfcdask.selection.target import RowTarget
+from rfcdask.selection.tiles import in_parts, product, slices
+from rfcdask.threads import map_tiles
+
+TARGET_ROWS = 256
+"""Rows of the target that are multiplied at a time."""
+
+
+class AllPairs:
+    """All pairs of m rows: ``2 G = sum_AB (A B^T)^2 - D D^T`` with D the sum of squared parts."""
+
+    def __init__(self, candidates: Candidates) -> None:
+        self.candidates = candidates
+        self.n_atoms, self.dtype = candidates.n_atoms, candidates.dtype
+        self.n_terms = (candidates.n_parts**2 + 1) * candidates.n_rows
+        self._squares: list[Array] | None = None
+        if candidates.room_for_squares:
+            self._squares = map_tiles(self._squares_of, candidates.tiles())
+
+    def _squares_of(self, tile: slice) -> Array:
+        if self._squares is not None:
+            return self._squares[number_of(tile)]
+        return _sum_of_squares(self.candidates.parts(tile))
+
+    def squared_norms(self) -> Array:
+        """Return the diagonal of G."""
+        return np.concatenate(map_tiles(self._tile_norms, self.candidates.tiles()))
+
+    def _tile_norms(self, tile: slice) -> Array:
+        parts = self.candidates.parts(tile)
+        total = sum(products_by_row(a, b) ** 2 for a in parts for b in parts)
+        D = np.asarray(sum(part.astype(np.float64) ** 2 for part in parts))
+        return np.asarray(0.5 * (total - products_by_row(D, D)))
+
+    def columns(self, atoms: IntArray) -> Array:
+        """Return some columns of G."""
+        chosen = self.candidates.some(atoms)
+        chosen_squares = _sum_of_squares(chosen)
+        out = np.empty((self.n_atoms, len(atoms)), self.dtype)
+
+        def fill(tile: slice) -> None:
+            total = -product(self._squares_of(tile), chosen_squares)
+            for a in self.candidates.parts(tile):
+                for b in chosen:
+                    total += product(a, b) ** 2
+            out[tile] = 0.5 * total
+
+        map_tiles(fill, self.candidates.tiles())
+        return out
+
+    def between(self, rows: IntArray, columns: IntArray) -> Array:
+        """Return some entries of G."""
+        left, right = self.candidates.some(rows), self.candidates.some(columns)
+        D, E = _sum_of_squares(left), _sum_of_squares(right)
+
+        def block(rows: slice, columns: slice) -> Array:
+            total = -(D[rows] @ E[columns].T)
+            for a in left:
+                for b in right:
+                    total += (a[rows] @ b[columns].T) ** 2
+            return 0.5 * total
+
+        return in_parts(block, (len(rows), len(columns)), self.dtype)
+
+    def correlations(self, target: RowTarget) -> tuple[Array, float]:
+        """Return c and ||t||^2 for a target given as a matrix over the rows."""
+        c = np.zeros(self.n_atoms)
+        norm2 = 0.0
+        m = self.candidates.n_rows
+        for rows in slices(m, TARGET_ROWS):
+            # Half the diagonal block and all that lies right of it: each pair once.
+            block = target.block(rows, slice(rows.start, m))
+            own = block[:, : rows.stop - rows.start]
+            np.fill_diagonal(own, 0)
+            own *= 0.5
+            norm2 += 2 * _sum_squares(own) + _sum_squares(block[:, rows.stop - rows.start :])
+
+            def add(tile: slice, rows: slice = rows, block: Array = block) -> None:
+                for part in self.candidates.parts(tile):
+                    c[tile] += products_by_row(part[:, rows], part[:, rows.start :] @ block.T)
+
+            map_tiles(add, self.candidates.tiles())
+        return c, norm2
+
+
+def _sum_of_squares(parts: list[Array]) -> Array:
+    return np.asarray(sum(part * part for part in parts))
+
+
+def _sum_squares(block: Array) -> float:
+    return float(np.einsum("ij,ij->", block, block, dtype=np.float64))
