@@ -1,6 +1,7 @@
 """Kernel feature maps chosen for your data, applied lazily to Dask arrays larger than memory."""
 
 from rfcdask._version import __version__
+from rfcdask.cluster import connect
 from rfcdask.compare import Comparison, compare
 from rfcdask.data import Dataset, fetch, ingest, open_dataset, synthetic
 from rfcdask.evaluate import kernel_error
@@ -29,6 +30,7 @@ __all__ = [
     "TuneResult",
     "__version__",
     "compare",
+    "connect",
     "fetch",
     "ingest",
     "kernel_error",
