@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rfcdask._version import __version__
 
 if TYPE_CHECKING:
+    from rfcdask.cluster import connect
     from rfcdask.compare import Comparison, compare
     from rfcdask.data import Dataset, fetch, ingest, open_dataset, synthetic
     from rfcdask.evaluate import kernel_error
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     )
     from rfcdask.linear import PCA, Ridge, RidgeClassifier, SGDClassifier, SGDRegressor
     from rfcdask.persist import load, save
+    from rfcdask.standardize import Standardizer
     from rfcdask.tuning import TuneResult, tune
 
 __all__ = [
@@ -37,9 +39,11 @@ __all__ = [
     "RidgeClassifier",
     "SGDClassifier",
     "SGDRegressor",
+    "Standardizer",
     "TuneResult",
     "__version__",
     "compare",
+    "connect",
     "fetch",
     "ingest",
     "kernel_error",
@@ -51,12 +55,14 @@ __all__ = [
 ]
 
 _NAMES = {
+    "rfcdask.cluster": ("connect",),
     "rfcdask.compare": ("Comparison", "compare"),
     "rfcdask.data": ("Dataset", "fetch", "ingest", "open_dataset", "synthetic"),
     "rfcdask.evaluate": ("kernel_error",),
     "rfcdask.features": ("CompressedFeatures", "JLFeatures", "NystroemFeatures", "RandomFeatures"),
     "rfcdask.linear": ("PCA", "Ridge", "RidgeClassifier", "SGDClassifier", "SGDRegressor"),
     "rfcdask.persist": ("load", "save"),
+    "rfcdask.standardize": ("Standardizer",),
     "rfcdask.tuning": ("TuneResult", "tune"),
 }
 """Where each public name lives; the imports above say the same to type checkers."""
