@@ -34,7 +34,7 @@ def connect(
     memory_limit: str | int | float | None = None,
     security: Any = None,
     timeout: str | float = TIMEOUT,
-    dashboard_address: str | None = DASHBOARD,
+    dashboard_address: str = DASHBOARD,
 ) -> Iterator[Any]:
     """Work on a cluster, or on the threads of this process, while the block runs.
 
@@ -61,7 +61,7 @@ def connect(
         cluster certificates of its own.
     timeout : str or float, default="10s"
         How long to try to reach a running scheduler.
-    dashboard_address : str or None
+    dashboard_address : str
         Where a local cluster shows its dashboard; any free port of this machine by default.
 
     Yields
@@ -127,7 +127,7 @@ def _local_cluster(
     threads: int | None,
     memory_limit: str | int | float | None,
     security: Any,
-    dashboard_address: str | None,
+    dashboard_address: str,
 ) -> Iterator[Any]:
     from distributed import LocalCluster
 
@@ -218,9 +218,9 @@ def _remote_client(target: Any, security: Any, timeout: str | float) -> Iterator
 def _unreachable(address: Any, seconds: float, error: Exception) -> str:
     tls = " and that its certificates are those given" if str(address).startswith("tls") else ""
     return (
-        f"No Dask scheduler answers at {address} within {seconds:g} s ({_first_line(error)}); check "
-        f"that it runs and that this machine may reach it{tls}, or leave the address out to work "
-        "locally."
+        f"No Dask scheduler answers at {address} within {seconds:g} s ({_first_line(error)}); "
+        f"check that it runs and that this machine may reach it{tls}, or leave the address out to "
+        "work locally."
     )
 
 
