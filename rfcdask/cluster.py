@@ -34,7 +34,7 @@ def connect(
     memory_limit: str | int | float | None = None,
     security: Any = None,
     timeout: str | float = TIMEOUT,
-    dashboard_address: str | None = DASHBOARD,
+    dashboard_address: str = DASHBOARD,
 ) -> Iterator[Any]:
     """Work on a cluster, or on the threads of this process, while the block runs.
 
@@ -61,7 +61,7 @@ def connect(
         cluster certificates of its own.
     timeout : str or float, default="10s"
         How long to try to reach a running scheduler.
-    dashboard_address : str or None
+    dashboard_address : str
         Where a local cluster shows its dashboard; any free port of this machine by default.
 
     Yields
@@ -127,7 +127,7 @@ def _local_cluster(
     threads: int | None,
     memory_limit: str | int | float | None,
     security: Any,
-    dashboard_address: str | None,
+    dashboard_address: str,
 ) -> Iterator[Any]:
     from distributed import LocalCluster
 
