@@ -20,7 +20,7 @@ from tests.persist.models import MAPS, chunk_files, edit, fitted
 
 def test_a_newer_format_is_refused_with_the_remedy(saved: Path) -> None:
     edit(saved, lambda record: record.update(format=persist.FORMAT + 1, version="99.0"))
-    with pytest.raises(ValueError, match=r"model format 2, written by rfcdask 99.0.*upgrade"):
+    with pytest.raises(ValueError, match=r"model format 3, written by rfcdask 99.0.*upgrade"):
         rf.load(saved)
 
 

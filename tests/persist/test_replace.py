@@ -53,7 +53,7 @@ def test_an_interrupted_save_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("when", ["_write_array", "_put_in_place"])
+@pytest.mark.parametrize("when", ["_write_array", "put_in_place"])
 def test_an_interrupted_replacement_keeps_the_old_model(
     when: str, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,7 +98,7 @@ def test_a_killed_save_leaves_nothing_under_the_final_name(tmp_path: Path) -> No
             os.kill(os.getpid(), signal.SIGKILL)
 
         features = rf.RandomFeatures(6, random_state=0).fit(np.eye(4))
-        persist._put_in_place = die
+        persist.put_in_place = die
         rf.save(features, sys.argv[1])
         """
     )

@@ -77,7 +77,7 @@ def test_numpy_numbers_as_parameters(tmp_path: Path) -> None:
 
 def test_the_record_says_what_wrote_it(saved: Path) -> None:
     record = json.loads((saved / "model.json").read_text())
-    assert record["format"] == persist.FORMAT
+    assert record["format"] == 1  # older versions read it too
     assert record["version"] == rf.__version__
     assert record["class"] == "CompressedFeatures"
     assert record["seed"] == 2
