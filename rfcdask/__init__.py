@@ -13,6 +13,7 @@ from rfcdask.features import (
 )
 from rfcdask.linear import PCA, Ridge, RidgeClassifier, SGDClassifier, SGDRegressor
 from rfcdask.persist import load, save
+from rfcdask.plan import Plan, PlanError, plan
 from rfcdask.tuning import TuneResult, tune
 
 __all__ = [
@@ -22,6 +23,8 @@ __all__ = [
     "Dataset",
     "JLFeatures",
     "NystroemFeatures",
+    "Plan",
+    "PlanError",
     "RandomFeatures",
     "Ridge",
     "RidgeClassifier",
@@ -36,6 +39,7 @@ __all__ = [
     "kernel_error",
     "load",
     "open_dataset",
+    "plan",
     "save",
     "synthetic",
     "tune",
