@@ -160,7 +160,9 @@ def test_numbers_probabilities_and_other_formats(call: Any, tmp_path: Path) -> N
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "t.npy", X[:, 0] ** 2 + X[:, 1])
     numbers = ("fit", "X.npy", "r", "--label", "t.npy", "--learner", "ridge", "--components", "80")
-    done = call(*numbers, "--map", "random", "--test-size", "0.2", "--json", cwd=tmp_path)
+    done = call(
+        *numbers, "--map", "random", "--alpha", "0.01", "--test-size", "0.2", "--json", cwd=tmp_path
+    )
     assert done.exit_code == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["metric"] == "R2"
