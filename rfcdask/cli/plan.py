@@ -8,7 +8,7 @@ import click
 
 from rfcdask.cli import common
 from rfcdask.cli.errors import NO_FIT
-from rfcdask.cli.inputs import file_options, opened_data
+from rfcdask.cli.inputs import check_data, file_options, opened_data
 from rfcdask.cli.models import size_options
 
 STEPS = ("fit", "transform", "train")
@@ -17,7 +17,14 @@ STEPS = ("fit", "transform", "train")
 @click.command()
 @click.argument("data")
 @size_options
-@click.option("--epochs", type=click.IntRange(min=1), default=5, show_default=True, metavar="N")
+@click.option(
+    "--epochs",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="Passes over the rows.",
+)
 @click.option(
     "--step",
     "steps",
@@ -58,6 +65,7 @@ def plan(
     Example:
       rfcdask plan data.zarr --components 200
     """
+    check_data(data, options)
     from rfcdask.plan import plan as make_plan
 
     with (
