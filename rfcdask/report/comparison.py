@@ -1,0 +1,148 @@
+"""The comparison of methods: who won, the table, and what each accuracy costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rfcdask.report.measured import (
+    Measured,
+    Results,
+    as_accurate,
+    best_accuracy,
+    compared_rows,
+    comparison_of,
+    section,
+    standard_error,
+)
+from rfcdask.report.parts import best, cards, figure, note, part, table
+from rfcdask.svg.comparisons import (
+    against_features,
+    method_legend,
+    one_against_other,
+    styles_of,
+)
+from rfcdask.svg.legends import swatch
+from rfcdask.svg.markup import Markup, el, join
+from rfcdask.svg.numbers import NONE, count, finite, micros, number, seconds, share, size
+
+HEAD = ("method", "features", "accuracy", "kernel error", "µs a row", "map size", "time to fit")
+
+
+def comparison(results: Results) -> Markup | None:
+    """Return the whole section; None when nothing was compared."""
+    rows = comparison_of(results)
+    if not rows:
+        return None
+    raw = [dict(row) | {"method": str(row.get("method", "?"))} for row in results["comparison"]]
+    tested = compared_rows(results)
+    return part(
+        "Methods side by side",
+        "comparison",
+        el("ul", *(el("li", sentence) for sentence in winners(rows)), class_="winners"),
+        _table(rows, raw, tested, finite(section(results, "linear").get("accuracy"))),
+        _caption(rows, tested),
+        method_legend(raw),
+        _plots(rows, raw, tested),
+    )
+
+
+def winners(rows: Sequence[Measured]) -> list[str]:
+    """Say for each number of features who is nearest to the kernel and who is most accurate."""
+    found = []
+    for features in sorted({row.features for row in rows}):
+        here = [row for row in rows if row.features == features]
+        said = []
+        near = min(
+            (r for r in here if r.error is not None), key=lambda r: r.error or 0, default=None
+        )
+        right = best_accuracy(here)
+        if right is not None:
+            said.append(f"highest accuracy {right.title} ({share(right.accuracy, 2)})")
+        if near is not None:
+            said.append(f"lowest kernel error {near.title} ({number(near.error)})")
+        fast = min((r for r in here if r.micros), key=lambda r: r.micros or 0, default=None)
+        if fast is not None and len(here) > 1:
+            said.append(f"fastest {fast.title} ({micros(fast.micros)} a row)")
+        if said:
+            found.append(f"With {count(features)} features: {', '.join(said)}.")
+    return found
+
+
+def _table(
+    rows: Sequence[Measured], raw: Sequence[dict[str, Any]], tested: int, linear: float | None
+) -> Markup:
+    styles = styles_of(raw)
+    ordered = sorted(rows, key=lambda row: (row.features, -(row.accuracy or 0.0)))
+    body: list[Sequence[Any]] = []
+    for row in ordered:
+        here = [other for other in rows if other.features == row.features]
+        name = join(swatch(styles[row.method]), " ", row.title)
+        body.append((name, count(row.features), *_values(row, here, tested)))
+    if linear is not None:
+        body.append(("linear model, raw columns", "none", share(linear, 2), *[NONE] * 4))
+    return table(HEAD, body, caption="What was measured of each method", class_="compare")
+
+
+def _values(row: Measured, here: Sequence[Measured], tested: int) -> list[Any]:
+    top = best_accuracy(here)
+    first = (
+        row.accuracy is not None
+        and top is not None
+        and as_accurate(row.accuracy, top.accuracy or 0.0, tested)
+    )
+    alone = len(here) == 1
+    accuracy = share(row.accuracy, 2)
+    return [
+        best(accuracy) if first and not alone else accuracy,
+        *(
+            best(show(value)) if not alone and value is not None and value <= least else show(value)
+            for value, least, show in (
+                (row.error, _least(r.error for r in here), number),
+                (row.micros, _least(r.micros for r in here), number),
+                (row.size, _least(r.size for r in here), size),
+                (row.fit_seconds, _least(r.fit_seconds for r in here), seconds),
+            )
+        ),
+    ]
+
+
+def _least(values: Any) -> float:
+    return min((value for value in values if value is not None), default=float("-inf"))
+
+
+def _caption(rows: Sequence[Measured], tested: int) -> Markup:
+    top = best_accuracy(rows)
+    said = "Bold is best among the maps with as many features."
+    if top is not None and tested:
+        error = 100 * standard_error(top.accuracy or 0.0, tested)
+        said += (
+            f" Accuracies were measured on {count(tested)} held-out rows, so each is uncertain by "
+            f"about {error:.2f} points (one standard error); those that differ by less than the "
+            "error of a difference are all marked."
+        )
+    if any(row.method == "compressed-labels" for row in rows):
+        said += (
+            " A map that looks at labels no longer approximates the kernel alone: its kernel "
+            "error is not what it was made for."
+        )
+    return note(said)
+
+
+def _plots(rows: Sequence[Measured], raw: Sequence[dict[str, Any]], tested: int) -> Markup:
+    margins = {
+        row.method: standard_error(row.accuracy, tested) for row in rows if row.accuracy is not None
+    }
+    single = len({row.features for row in rows}) == 1
+    by = f"with {count(rows[0].features)} features" if single else "against features"
+    return cards(
+        figure(f"Accuracy {by}", against_features(raw, "accuracy", margins)),
+        figure(f"Kernel error {by}", against_features(raw, "kernel_error")),
+        figure(
+            "Accuracy against time a row",
+            one_against_other(raw, "microseconds_per_row", "accuracy"),
+        ),
+        figure(
+            "Accuracy against size of the map", one_against_other(raw, "model_bytes", "accuracy")
+        ),
+    )
