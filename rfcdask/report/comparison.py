@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rfcdask.report.measured import (
@@ -16,6 +16,7 @@ from rfcdask.report.measured import (
     standard_error,
 )
 from rfcdask.report.parts import best, cards, figure, note, part, table
+from rfcdask.report.recommendation import SAME_SPEED
 from rfcdask.svg.comparisons import (
     against_features,
     method_legend,
@@ -86,34 +87,35 @@ def _table(
 
 def _values(row: Measured, here: Sequence[Measured], tested: int) -> list[Any]:
     top = best_accuracy(here)
-    first = (
-        row.accuracy is not None
-        and top is not None
-        and as_accurate(row.accuracy, top.accuracy or 0.0, tested)
-    )
-    alone = len(here) == 1
-    accuracy = share(row.accuracy, 2)
+    accurate = [
+        r.accuracy
+        for r in here
+        if r.accuracy is not None and top and as_accurate(r.accuracy, top.accuracy or 0.0, tested)
+    ]
     return [
-        best(accuracy) if first and not alone else accuracy,
-        *(
-            best(show(value)) if not alone and value is not None and value <= least else show(value)
-            for value, least, show in (
-                (row.error, _least(r.error for r in here), number),
-                (row.micros, _least(r.micros for r in here), number),
-                (row.size, _least(r.size for r in here), size),
-                (row.fit_seconds, _least(r.fit_seconds for r in here), seconds),
-            )
-        ),
+        _marked(row.accuracy, accurate, here, lambda value: share(value, 2)),
+        _marked(row.error, _least([r.error for r in here]), here, number),
+        _marked(row.micros, _least([r.micros for r in here], SAME_SPEED), here, number),
+        _marked(row.size, _least([r.size for r in here]), here, size),
+        _marked(row.fit_seconds, _least([r.fit_seconds for r in here]), here, seconds),
     ]
 
 
-def _least(values: Any) -> float:
-    return min((value for value in values if value is not None), default=float("-inf"))
+def _least(values: Sequence[float | None], room: float = 1.0) -> list[float]:
+    known = [value for value in values if value is not None]
+    return [value for value in known if value <= min(known) * room]
+
+
+def _marked(
+    value: float | None, first: list[float], here: Sequence[Measured], show: Callable[[Any], str]
+) -> Any:
+    """Mark a value that is among the best, unless most are."""
+    return best(show(value)) if value in first and 2 * len(first) <= len(here) else show(value)
 
 
 def _caption(rows: Sequence[Measured], tested: int) -> Markup:
     top = best_accuracy(rows)
-    said = "Bold is best among the maps with as many features."
+    said = "A star marks the best of the maps with as many features, unless most of them share it."
     if top is not None and tested:
         error = 100 * standard_error(top.accuracy or 0.0, tested)
         said += (

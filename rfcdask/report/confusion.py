@@ -101,5 +101,5 @@ def _largest(labels: list[str], matrix: Matrix) -> Markup | None:
     head = ("true class", "taken for", "rows", "of the class")
     return figure(
         "Largest confusions",
-        table(head, rows, caption="Largest confusions", class_="plain narrow", wordy=2),
+        table(head, rows, caption="Largest confusions", class_="confusions", wordy=2),
     )

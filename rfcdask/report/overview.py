@@ -164,7 +164,7 @@ def the_data(results: Results) -> Markup:
         ("store", data.get("path")),
     ]
     counts = _class_counts(data)
-    return part("The data", "data", facts(pairs), counts)
+    return part("The data", "data", facts(pairs, "facts brief"), counts)
 
 
 def _order(shuffled: Any) -> str | None:

@@ -18,12 +18,12 @@ def note(*children: Any) -> Markup:
     return el("p", *children, class_="note")
 
 
-def facts(pairs: Iterable[tuple[str, Any]]) -> Markup:
+def facts(pairs: Iterable[tuple[str, Any]], class_: str = "facts") -> Markup:
     """Return names with values, side by side where there is room; None is left out."""
     shown = [
         el("div", el("dt", name), el("dd", value)) for name, value in pairs if value is not None
     ]
-    return el("dl", *shown, class_="facts")
+    return el("dl", *shown, class_=class_)
 
 
 def figure(title: str, drawing: Any, *below: Any) -> Markup:

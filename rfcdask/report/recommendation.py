@@ -82,11 +82,17 @@ def recommend(results: Results) -> dict[str, str]:
         *_against_linear(facts, pick),
         *_against_majority(facts, pick.accuracy or 0),
     ]
-    return {"text": f"Use {_at(pick)}.", "reason": " ".join(sentences)}
+    return {"text": _use(pick), "reason": " ".join(sentences)}
+
+
+def _use(row: Measured) -> str:
+    name, n = _name(row), count(row.features)
+    return f"Use {n} {name}." if "features" in name else f"Use {name} with {n} features."
 
 
 def _at(row: Measured) -> str:
-    return f"{_name(row)} at {count(row.features)} features"
+    name, n = _name(row), count(row.features)
+    return f"{n} {name}" if "features" in name else f"{name} with {n} features"
 
 
 def _name(row: Measured) -> str:
@@ -264,7 +270,7 @@ def _without_accuracy(facts: _Facts, results: Results) -> dict[str, str]:
     if near:
         best = min(near, key=lambda row: row.error or 0)
         return {
-            "text": f"Use {_at(best)}.",
+            "text": _use(best),
             "reason": f"Accuracies were not measured; {_name(best)} {_verb(best)} nearest to the "
             f"exact kernel (error {number(best.error)}).",
         }

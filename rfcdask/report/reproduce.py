@@ -38,7 +38,7 @@ def _pairs(title: str, rows: list[tuple[str, str]]) -> Markup:
     return el(
         "figure",
         el("figcaption", title),
-        table(("name", "value"), body, class_="plain narrow", wordy=2),
+        table(("name", "value"), body, class_="pairs", wordy=2),
     )
 
 

@@ -14,7 +14,7 @@ from rfcdask.svg.styles import Style, mark
 WIDTH, HEIGHT = 360.0, 236.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 24.0, 36.0
 FONT = 12
-CHARACTER = 6.4
+CHARACTER = 7.0
 """About the width of a character at that size."""
 MOST_POINTS = 160
 
@@ -26,7 +26,7 @@ class Axis:
     label: str
     log: bool = False
     show: Callable[[float], str] = tick
-    unit: float = 1.0
+    binary: bool = False
     zero: bool = False
     highest: float | None = None
 
@@ -106,7 +106,7 @@ def frame(across: Scale, upward: Scale, x: Axis, y: Axis) -> Markup:
 
 def _rows(upward: Scale, y: Axis) -> list[Markup]:
     found = []
-    for value in upward.ticks(5, y.unit):
+    for value in upward.ticks(5, y.binary):
         place = upward(value)
         found.append(rule(LEFT, place, WIDTH - RIGHT, place))
         found.append(words(LEFT - 5, place + 4, y.show(value), "end"))
@@ -116,7 +116,7 @@ def _rows(upward: Scale, y: Axis) -> list[Markup]:
 def _columns(across: Scale, x: Axis) -> list[Markup]:
     bottom = HEIGHT - BOTTOM
     found = [rule(LEFT, bottom, WIDTH - RIGHT, bottom, 0.5)]
-    for value in across.ticks(5, x.unit):
+    for value in across.ticks(5, x.binary):
         place = across(value)
         found.append(rule(place, bottom, place, bottom + 3, 0.5))
         found.append(words(place, bottom + 15, x.show(value), "middle"))

@@ -27,7 +27,7 @@ FEATURES = Axis("features", log=True)
 ERROR = Axis("kernel error (lower is better)", log=True)
 ACCURACY = Axis("accuracy (higher is better)", show=percent_tick, highest=1.0)
 MICROS = Axis("microseconds a row (fewer is better)", log=True)
-SIZE = Axis("bytes of the map (fewer is better)", log=True, show=size_tick, unit=1024.0)
+SIZE = Axis("bytes of the map (fewer is better)", log=True, show=size_tick, binary=True)
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def dot_chart(label: str, dots: Sequence[Dot], axis: Axis, most: int = 15) -> Ma
 
 def _columns(across: Scale, axis: Axis, bottom: float) -> list[Markup]:
     found = []
-    for value in across.ticks(4, axis.unit):
+    for value in across.ticks(4, axis.binary):
         place = across(value)
         found.append(rule(place, HEAD, place, bottom))
         found.append(words(place, bottom + 14, axis.show(value), "middle"))

@@ -46,7 +46,7 @@ def heat_map(label: str, cells: Cells, down: str, along: str, *, tall: float = 1
     n, m = len(cells.rows), len(cells.columns)
     named = max(n, m) <= NAMED
     left = 20.0
-    head = 18.0
+    head = 20.0
     if named:
         left += 6 + CHARACTER * max(len(cut(str(name), 10)) for name in cells.rows)
         head += _head(cells.columns, (WIDTH - left - 2) / m)

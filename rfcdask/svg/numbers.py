@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dask.utils import format_bytes
-
 NONE = "\u2013"
+UNITS = ((2**50, "PiB"), (2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "kiB"))
 
 
 def finite(value: Any) -> float | None:
@@ -53,8 +52,10 @@ def size(value: Any) -> str:
     found = finite(value)
     if found is None:
         return NONE
-    shown, _, unit = format_bytes(round(found)).partition(" ")
-    return f"{shown if unit == 'B' else number(float(shown))} {unit}"
+    for factor, unit in UNITS:
+        if found >= factor:
+            return f"{number(found / factor)} {unit}"
+    return f"{found:,.0f} B"
 
 
 def seconds(value: Any) -> str:
@@ -94,7 +95,7 @@ def percent_tick(value: float) -> str:
 
 def size_tick(value: float) -> str:
     """Return bytes as a short label."""
-    for factor, unit in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "kiB")):
+    for factor, unit in UNITS:
         if value >= factor:
             return f"{value / factor:.3g} {unit}"
     return f"{value:.3g} B"

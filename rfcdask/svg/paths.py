@@ -42,7 +42,7 @@ def error_path(
         Series("sampled pairs", _points(sizes, sampled), SAMPLED, marks=single),
         Series("held-out pairs", _points(sizes, heldout), HELDOUT, marks=single),
     ]
-    names = [("held-out pairs", HELDOUT), ("sampled pairs (dashed)", SAMPLED)]
+    names = [("held-out pairs", HELDOUT), ("sampled pairs", SAMPLED)]
     if kept is not None and after is not None:
         title = f"held-out pairs after refinement, {count(kept)} features: {number(after)}"
         series.append(Series("refined", [(kept, after)], REFINED, [title]))
@@ -55,7 +55,8 @@ def error_path(
         Axis("relative kernel error", log=True),
         *([_chosen(kept)] if kept is not None else []),
     )
-    return join(drawing, legend(names))
+    lines = () if single else ("sampled pairs", "held-out pairs")
+    return join(drawing, legend(names, lines))
 
 
 def _points(sizes: Sequence[float], errors: Sequence[Any]) -> list[tuple[float, float]]:

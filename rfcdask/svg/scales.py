@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-_STEPS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0))
+_STEPS = ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 2.0, 3.0, 5.0, 7.0))
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,12 @@ class Scale:
     def _measure(self, value: float) -> float:
         return math.log10(max(value, 1e-300)) if self.log else value
 
-    def ticks(self, most: int = 5, unit: float = 1.0) -> list[float]:
-        """Return up to `most` round numbers inside the axis, in multiples of `unit`."""
-        low, high = self.low / unit, self.high / unit
-        found = _log_ticks(low, high, most) if self.log else []
-        return [value * unit for value in (found or _linear_ticks(low, high, most))]
+    def ticks(self, most: int = 5, binary: bool = False) -> list[float]:
+        """Return up to `most` round numbers inside the axis; powers of two for bytes."""
+        found: list[float] = []
+        if self.log:
+            found = (_binary_ticks if binary else _log_ticks)(self.low, self.high, most)
+        return found or _linear_ticks(self.low, self.high, most)
 
 
 def scale_for(
@@ -83,6 +84,13 @@ def _log_ticks(low: float, high: float, most: int) -> list[float]:
             break
         found = ticks
     return [float(f"{value:.12g}") for value in found] if len(found) > 1 else []
+
+
+def _binary_ticks(low: float, high: float, most: int) -> list[float]:
+    first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
+    every = max(1, -(-(last - first + 1) // most))
+    found = [2.0**k for k in range(first, last + 1) if k % every == 0]
+    return found if len(found) > 1 else []
 
 
 def _linear_ticks(low: float, high: float, most: int) -> list[float]:
