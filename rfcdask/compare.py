@@ -204,9 +204,7 @@ def make_maps(
         "frank-wolfe": lambda: CompressedFeatures.paper(300, solver="frank-wolfe", **many),
         "giga": lambda: CompressedFeatures.paper(300, solver="giga", **many),
         "compressed": lambda: CompressedFeatures(**many, **ours),
-        "compressed-labels": lambda: CompressedFeatures(
-            label_weight=label_weight, **many, **ours
-        ),
+        "compressed-labels": lambda: CompressedFeatures(label_weight=label_weight, **many, **ours),
         "nystroem": lambda: NystroemFeatures(300, landmarks="uniform", **common),
         "nystroem-rpcholesky": lambda: NystroemFeatures(300, landmarks="rpcholesky", **common),
     }
@@ -237,6 +235,8 @@ def measure(
     data: Split,
     seed: int,
     client: Any = None,
+    *,
+    n_points: int = 10_000,
 ) -> dict[str, Any]:
     """Return one row of a :class:`Comparison` for a map that was fitted in so many seconds."""
     model = clone(learner).fit(feature_map.transform(data.X), data.y, client=client)
@@ -244,7 +244,7 @@ def measure(
     return {
         "method": name,
         "n_components": size,
-        "kernel_error": kernel_error(feature_map, data.test, random_state=seed),
+        "kernel_error": kernel_error(feature_map, data.test, n_points=n_points, random_state=seed),
         "accuracy": float(np.mean(right)),
         "fit_seconds": seconds,
         "microseconds_per_row": 1e6 * _seconds_per_row(feature_map, data.test),

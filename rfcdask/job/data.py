@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dask.utils import parse_bytes
 
 from rfcdask.compute import compute
 from rfcdask.data import (
@@ -29,6 +30,7 @@ SIZES = (50, 100, 300)
 CANDIDATES = 5000
 COMPARE_ROWS = 50_000
 TEST_ROWS = 200_000
+COMPARE_TEST_ROWS = 50_000
 SAMPLE_BYTES = 64 * 2**20
 """What the rows to learn from, and those held out, may each take in the comparison."""
 WIDEST = 10_000
@@ -101,7 +103,10 @@ def _dataset(run: Context) -> tuple[Dataset, str]:
             return open_dataset(run.folder.data), str(run.folder.data)
         except UnfinishedStoreError:
             run.log("data: going on with an unfinished store")
-    common: dict[str, Any] = {"block_size": settings.block_size, "client": run.client}
+    common: dict[str, Any] = {
+        "block_size": parse_bytes(settings.block_size),
+        "client": run.client,
+    }
     if run.source is None:
         made = synthetic(
             "higgs",
@@ -217,7 +222,9 @@ def settle(settings: Settings, dataset: Dataset) -> dict[str, Any]:
         "n_rows": min(settings.n_rows, n_train),
         "standardize": wants_standardizing(dataset) if standardize == "auto" else standardize,
         "compare_rows": _at_most(settings.compare_rows, n_train, min(COMPARE_ROWS, affordable)),
-        "compare_test_rows": _at_most(settings.compare_test_rows, n_test, affordable),
+        "compare_test_rows": _at_most(
+            settings.compare_test_rows, n_test, min(COMPARE_TEST_ROWS, affordable)
+        ),
     }
 
 

@@ -12,6 +12,9 @@ from rfcdask._types import Array, IntArray
 from rfcdask.data import Dataset
 from rfcdask.data.reader import Reader
 
+MANY = 100
+"""Reading a slice is as cheap as reading a list of about one row in so many."""
+
 
 @dataclass(frozen=True)
 class FinerReader:
@@ -64,9 +67,13 @@ class FinerReader:
         return self.base.labels(origin)[start : start + size]
 
     def rows(self, block: int, local: IntArray) -> tuple[Any, Array | None]:
-        """Return some rows of one piece."""
-        origin, start, _ = self._pieces[block]
-        return self.base.rows(origin, np.asarray(local) + start)
+        """Return some rows of one piece; where many are wanted, the piece is read whole."""
+        origin, start, size = self._pieces[block]
+        local = np.asarray(local)
+        if len(local) * MANY < size:
+            return self.base.rows(origin, local + start)
+        X, y = self._whole(block)
+        return X[local], None if y is None else y[local]
 
     def _whole(self, block: int) -> tuple[Any, Array | None]:
         origin, start, size = self._pieces[block]
@@ -76,8 +83,6 @@ class FinerReader:
 def with_small_blocks(dataset: Dataset, row_bytes: int, most: int) -> Dataset:
     """Return the data set in blocks whose rows, at `row_bytes` each, take at most `most` bytes."""
     wanted = max(1, most // row_bytes)
-    if max(dataset.reader.sizes) <= wanted:
-        return dataset
     chunk = dataset.reader.run_rows
     piece = max(chunk, wanted // chunk * chunk)
     return Dataset(

@@ -34,6 +34,11 @@ class RunFolder:
 
     path: Path
 
+    @classmethod
+    def at(cls, path: str | os.PathLike[str]) -> RunFolder:
+        """Return the folder at a path, which need not exist."""
+        return cls(Path(path).expanduser().absolute())
+
     @property
     def begun(self) -> Path:
         """What was asked for; written first."""
@@ -105,6 +110,12 @@ class RunFolder:
         for file in (self.results, self.report, self.sample, self.checkpoint, self.log, self.begun):
             file.unlink(missing_ok=True)
         self.sweep()
+
+    def tidy(self) -> None:
+        """Remove what a finished run no longer needs."""
+        self.checkpoint.unlink(missing_ok=True)
+        self.sample.unlink(missing_ok=True)
+        shutil.rmtree(self.maps, ignore_errors=True)
 
     def sweep(self) -> None:
         """Remove what a killed process left half written."""

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from rfcdask._types import Array
+from rfcdask.data import Dataset
 from rfcdask.job.choose import map_path
 from rfcdask.job.context import Context
 from rfcdask.linear import RidgeClassifier, SGDClassifier
@@ -28,7 +29,7 @@ def learn_linear(run: Context) -> dict[str, Any]:
     start = time.perf_counter()
     model = RidgeClassifier().fit(run.train.X, run.train.y, client=run.client)
     seconds = time.perf_counter() - start
-    matrix = confusion(model, run.test.X, run.test.y, run.client)
+    matrix = confusion(model, run.test.X, run.test, run.client)
     return {"accuracy": accuracy(matrix), "seconds": seconds}
 
 
@@ -43,7 +44,8 @@ def train(run: Context) -> dict[str, Any]:
     steps = [("features", features), ("model", learner)]
     if run.standardizer is not None:
         steps.insert(0, ("standardize", run.standardizer))
-    learner.set_params(checkpoint=None) if used["learner"] != "ridge" else None
+    if "checkpoint" in learner.get_params():
+        learner.set_params(checkpoint=None)  # a path of this run is no part of the model
     save(Pipeline(steps), run.folder.model, overwrite=True)
     passes = 1 if used["learner"] == "ridge" else used["epochs"]
     return {
@@ -75,16 +77,16 @@ def score(run: Context) -> dict[str, Any]:
     """Predict all rows held out and count right and wrong ones by class."""
     pipeline = load(run.folder.model)
     Z = pipeline["features"].transform(run.test.X)
-    matrix = confusion(pipeline["model"], Z, run.test.y, run.client)
-    classes = [str(label) for label in pipeline["model"].classes_.tolist()]
+    matrix = confusion(pipeline["model"], Z, run.test, run.client)
+    classes = run.product("data")["data"]["classes"]
     return {"accuracy": accuracy(matrix), "labels": classes, "matrix": matrix.tolist()}
 
 
 class _Count:
     """Folds a block into the counts of true and predicted class; travels to the workers."""
 
-    def __init__(self, model: Any) -> None:
-        self.model, self.classes = model, model.classes_
+    def __init__(self, model: Any, classes: Array) -> None:
+        self.model, self.classes = model, classes
 
     def __call__(self, state: Array, block: tuple[Any, ...], index: int) -> Array:
         true = encode(np.asarray(block[1]), self.classes)
@@ -93,14 +95,18 @@ class _Count:
         return np.asarray(state + np.bincount(true * k + predicted, minlength=k * k).reshape(k, k))
 
 
-def confusion(model: Any, X: Any, y: Any, client: Any) -> Array:
-    """Return how often each class (rows) was predicted as each class, in bounded memory."""
-    k = len(model.classes_)
-    blocks = make_blocks(X, y)
+def confusion(model: Any, X: Any, test: Dataset, client: Any) -> Array:
+    """Return how often each class (rows) was predicted as each class, in bounded memory.
+
+    All classes of the data count: a rare one may have rows among those held out alone.
+    """
+    classes = np.asarray(test.classes)
+    k = len(classes)
+    blocks = make_blocks(X, test.y)
     groups = consecutive_groups(len(blocks), 4)
-    total = np.zeros((k, k), np.int64)
+    total = zero = np.zeros((k, k), np.int64)
     with open_runner(client) as runner, track("scoring", float(X.shape[0]), "rows") as reporter:
-        parts = stream_folds(runner, blocks, groups, _Count(model), total)
+        parts = stream_folds(runner, blocks, groups, _Count(model, classes), zero)
         for group, part in zip(groups, parts, strict=True):
             total = total + part
             reporter.advance(sum(blocks.rows[index] for index in group))

@@ -35,6 +35,7 @@ def _setting(default: Any, kind: str, about: str, choices: Sequence[str] = ()) -
     return field(**given, metadata={"kind": kind, "about": about, "choices": tuple(choices)})
 
 
+# ruff: noqa: RUF009 - `_setting` only wraps dataclasses.field
 @dataclass(frozen=True)
 class Settings:
     """Everything that decides what a run finds; ``"auto"`` is settled when the data are known."""
@@ -47,10 +48,12 @@ class Settings:
     project: int | None = _setting(None, "optional", "project rows to so many columns")
     shuffle: bool = _setting(True, "flag", "shuffle the rows of files while they are read")
     block_size: str = _setting("16MB", "size", "size of the blocks on disk")
-    test_size: float | str = _setting("auto", "share", "share of the rows held out, or their number")
+    test_size: float | str = _setting(
+        "auto", "share", "share of the rows held out, or their number"
+    )
     standardize: bool | str = _setting("auto", "autoflag", "mean 0 and variance 1 in each column")
     kernel: str = _setting("rbf", "word", "kernel:", KERNELS)
-    gamma: float | str = _setting("scale", "gamma", "width: a number, scale, median or tune")
+    gamma: float | str = _setting("median", "gamma", "width: a number, median, scale or tune")
     sizes: list[int] | str = _setting("auto", "counts", "numbers of features to compare")
     n_candidates: int | str = _setting("auto", "autocount", "random features to choose from")
     n_rows: int = _setting(5000, "count", "rows on which features are chosen")
@@ -87,7 +90,9 @@ def show(value: Any) -> str:
     """Return a value as it would be written after ``--set key=``."""
     if isinstance(value, list):
         return ",".join(map(str, value))
-    return {None: "none", True: "true", False: "false"}.get(value, str(value))
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
 
 
 def check_name(name: str, where: str) -> str:
@@ -136,13 +141,14 @@ def from_mapping(values: Mapping[str, Any], where: str = "settings") -> dict[str
 
 
 def check(name: str, value: Any) -> Any:
-    """Return the value of a setting in its own type, or raise a sentence that says what it takes."""
+    """Return the value of a setting in its own type, or say what it takes."""
     about = Settings.__dataclass_fields__[name].metadata
     try:
         return _KINDS[about["kind"]](value, about["choices"])
     except (ValueError, TypeError, OverflowError):
         raise SettingsError(
-            f"{name}={show(value)} cannot be used; it is {_TAKES[about['kind']]} ({about['about']})."
+            f"{name}={show(value)} cannot be used; it is {_TAKES[about['kind']]} "
+            f"({about['about']})."
         ) from None
 
 
@@ -236,9 +242,7 @@ _KINDS: dict[str, Any] = {
     "autocount": lambda value, _: "auto" if value == "auto" else _whole(value, 1),
     "counts": _counts,
     "positive": lambda value, _: _positive(value, zero=True),
-    "gamma": lambda value, _: (
-        value if value in ("scale", "median", "tune") else _positive(value)
-    ),
+    "gamma": lambda value, _: value if value in ("scale", "median", "tune") else _positive(value),
     "share": _share,
     "size": _size,
     "flag": _flag,
