@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rfcdask.report.measured import (
@@ -26,8 +26,9 @@ from rfcdask.svg.comparisons import (
 from rfcdask.svg.legends import swatch
 from rfcdask.svg.markup import Markup, el, join
 from rfcdask.svg.numbers import NONE, count, finite, micros, number, seconds, share, size
+from rfcdask.svg.styles import Style
 
-HEAD = ("method", "features", "accuracy", "kernel error", "µs a row", "map size", "time to fit")
+HEAD = ("method", "accuracy", "kernel error", "µs a row", "map size", "time to fit")
 
 
 def comparison(results: Results) -> Markup | None:
@@ -41,7 +42,7 @@ def comparison(results: Results) -> Markup | None:
         "Methods side by side",
         "comparison",
         el("ul", *(el("li", sentence) for sentence in winners(rows)), class_="winners"),
-        _table(rows, raw, tested, finite(section(results, "linear").get("accuracy"))),
+        _tables(rows, raw, tested, finite(section(results, "linear").get("accuracy"))),
         _caption(rows, tested),
         method_legend(raw),
         _plots(rows, raw, tested),
@@ -70,19 +71,42 @@ def winners(rows: Sequence[Measured]) -> list[str]:
     return found
 
 
-def _table(
+def _tables(
     rows: Sequence[Measured], raw: Sequence[dict[str, Any]], tested: int, linear: float | None
 ) -> Markup:
-    styles = styles_of(raw)
-    ordered = sorted(rows, key=lambda row: (row.features, -(row.accuracy or 0.0)))
-    body: list[Sequence[Any]] = []
-    for row in ordered:
-        here = [other for other in rows if other.features == row.features]
-        name = join(swatch(styles[row.method]), " ", row.title)
-        body.append((name, count(row.features), *_values(row, here, tested)))
+    """Return a table a number of features; of many, all but one are folded."""
+    sizes = sorted({row.features for row in rows})
+    made = [
+        _table([r for r in rows if r.features == n], styles_of(raw), tested, linear) for n in sizes
+    ]
+    if len(sizes) == 1:
+        return made[0]
+    top = best_accuracy(rows)
+    shown = top.features if top else sizes[-1]
+    return join(
+        *(
+            el(
+                "details",
+                el("summary", f"With {count(n)} features"),
+                body,
+                open="" if n == shown else None,
+            )
+            for n, body in zip(sizes, made, strict=True)
+        )
+    )
+
+
+def _table(
+    here: Sequence[Measured], styles: Mapping[str, Style], tested: int, linear: float | None
+) -> Markup:
+    body: list[Sequence[Any]] = [
+        (join(swatch(styles[row.method]), " ", row.title), *_values(row, here, tested))
+        for row in sorted(here, key=lambda row: -(row.accuracy or 0.0))
+    ]
     if linear is not None:
-        body.append(("linear model, raw columns", "none", share(linear, 2), *[NONE] * 4))
-    return table(HEAD, body, caption="What was measured of each method", class_="compare")
+        body.append(("linear model on the raw columns", share(linear, 2), *[NONE] * 4))
+    caption = f"What was measured of each method with {count(here[0].features)} features"
+    return table(HEAD, body, caption=caption, class_="compare")
 
 
 def _values(row: Measured, here: Sequence[Measured], tested: int) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rfcdask.report.measured import Results, section
 from rfcdask.report.overview import total_seconds
-from rfcdask.report.parts import measure, note, part, table
+from rfcdask.report.parts import facts, measure, note, part, table
 from rfcdask.svg.markup import Markup, el
 from rfcdask.svg.numbers import NONE, count, finite, number, seconds, size
 
@@ -44,28 +44,45 @@ def plan(results: Results) -> Markup | None:
     planned = section(results, "plan")
     if not planned:
         return None
+    problems = [str(problem) for problem in planned.get("problems") or ()]
+    return part(
+        "Plan and measurement",
+        "plan",
+        _against_measured(results, planned),
+        facts(_planned(planned), "facts brief"),
+        el("ul", *(el("li", problem) for problem in problems)) if problems else None,
+    )
+
+
+def _against_measured(results: Results, planned: dict[str, Any]) -> Markup | None:
     peaks = [finite(phase.get("peak_bytes")) for phase in results.get("phases") or ()]
     peak = max((value for value in peaks if value is not None), default=None)
     rows = [
         _line("time", total(planned.get("seconds")), total_seconds(results) or None, seconds),
-        _line("peak memory of a worker", total(planned.get("peak_worker_bytes")), None, size),
-        _line("peak memory, driver", total(planned.get("peak_driver_bytes")), None, size),
-        _line("peak memory, all measured", None, peak, size),
-        _line("bytes read", total(planned.get("bytes_read")), None, size),
-        _line("bytes written", total(planned.get("bytes_written")), None, size),
-        _line("blocks", total(planned.get("blocks")), None, count),
-        _line("tasks", total(planned.get("tasks")), None, count),
+        _line("peak memory, all processes", _planned_peak(results, planned), peak, size),
     ]
     kept = [row for row in rows if row is not None]
-    problems = [str(problem) for problem in planned.get("problems") or ()]
-    if not kept and not problems:
-        return None
-    return part(
-        "Plan and measurement",
-        "plan",
-        table(("", "planned", "measured", "measured / planned"), kept) if kept else None,
-        el("ul", *(el("li", problem) for problem in problems)) if problems else None,
-    )
+    head = ("", "planned", "measured", "ratio")
+    return table(head, kept, caption="Plan and measurement") if kept else None
+
+
+def _planned_peak(results: Results, planned: dict[str, Any]) -> float | None:
+    worker, driver = (finite(planned.get(f"peak_{who}_bytes")) for who in ("worker", "driver"))
+    workers = finite(section(results, "machine").get("workers"))
+    return None if worker is None or workers is None else workers * worker + (driver or 0.0)
+
+
+def _planned(planned: dict[str, Any]) -> list[tuple[str, str | None]]:
+    shown = [
+        ("blocks", "blocks", count),
+        ("tasks", "tasks", count),
+        ("to read", "bytes_read", size),
+        ("to write", "bytes_written", size),
+        ("peak of a worker", "peak_worker_bytes", size),
+        ("peak of the driver", "peak_driver_bytes", size),
+    ]
+    found = [(name, total(planned.get(key)), show) for name, key, show in shown]
+    return [(name, show(value) if value is not None else None) for name, value, show in found]
 
 
 def total(value: Any) -> float | None:

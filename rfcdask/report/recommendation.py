@@ -209,9 +209,13 @@ def _speed(pick: Measured, rival: Measured) -> str:
         return f"{_name(pick)} and {_name(rival)} are equally fast a row"
     fast, slow = (pick, rival) if ratio > 1 else (rival, pick)
     return (
-        f"{_name(fast)} {_verb(fast)} {number(max(ratio, 1 / ratio))} times faster a row than "
+        f"{_name(fast)} {_verb(fast)} {_times(max(ratio, 1 / ratio))} times faster a row than "
         f"{_name(slow)} ({micros(fast.micros)} against {micros(slow.micros)})"
     )
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:,.0f}"
 
 
 def _plain_features(facts: _Facts, pick: Measured) -> list[str]:
@@ -224,7 +228,7 @@ def _plain_features(facts: _Facts, pick: Measured) -> list[str]:
     if as_accurate(plain.accuracy, pick.accuracy or 0, facts.tested):
         nearer = ""
         if pick.error and plain.error and pick.error < plain.error:
-            times = number(plain.error / pick.error)
+            times = _times(plain.error / pick.error)
             nearer = f"; their kernel error is {number(plain.error)}, {times} times as large"
         return [f"Plain random features of the same number are as accurate here{nearer}."]
     gain = 100 * ((pick.accuracy or 0) - plain.accuracy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rfcdask.svg.markup import Markup, el, short
@@ -96,6 +97,18 @@ def short_title(method: str, most: int = 16) -> str:
 def cut(name: str, most: int) -> str:
     """Return a name with what is too long of it left out."""
     return name if len(name) <= most else name[: most - 1] + "…"
+
+
+def cut_apart(names: Sequence[str], most: int) -> list[str]:
+    """Return short names that differ where the long ones do; numbers where nothing else helps."""
+    found = [cut(name, most) for name in names]
+    if len(set(found)) == len(found):
+        return found
+    first, last = min(names), max(names)
+    pairs = enumerate(zip(first, last, strict=False))
+    start = next((k for k, (a, b) in pairs if a != b), 0)
+    found = ["…" + cut(name[start:], most - 1) for name in names]
+    return found if len(set(found)) == len(found) else [str(k + 1) for k in range(len(names))]
 
 
 def style_of(method: str, position: int) -> Style:
