@@ -41,7 +41,6 @@ def comparison(results: Results) -> Markup | None:
     return part(
         "Methods side by side",
         "comparison",
-        el("ul", *(el("li", sentence) for sentence in winners(rows)), class_="winners"),
         _tables(rows, raw, tested, finite(section(results, "linear").get("accuracy"))),
         _caption(rows, tested),
         method_legend(raw),
@@ -49,26 +48,20 @@ def comparison(results: Results) -> Markup | None:
     )
 
 
-def winners(rows: Sequence[Measured]) -> list[str]:
-    """Say for each number of features who is nearest to the kernel and who is most accurate."""
-    found = []
-    for features in sorted({row.features for row in rows}):
-        here = [row for row in rows if row.features == features]
-        said = []
-        near = min(
-            (r for r in here if r.error is not None), key=lambda r: r.error or 0, default=None
-        )
-        right = best_accuracy(here)
-        if right is not None:
-            said.append(f"highest accuracy {right.title} ({share(right.accuracy, 2)})")
-        if near is not None:
-            said.append(f"lowest kernel error {near.title} ({number(near.error)})")
-        fast = min((r for r in here if r.micros), key=lambda r: r.micros or 0, default=None)
-        if fast is not None and len(here) > 1:
-            said.append(f"fastest {fast.title} ({micros(fast.micros)} a row)")
-        if said:
-            found.append(f"With {count(features)} features: {', '.join(said)}.")
-    return found
+def winners(here: Sequence[Measured]) -> str:
+    """Say of maps with as many features who is most accurate, nearest to the kernel, fastest."""
+    said = []
+    right = best_accuracy(here)
+    if right is not None:
+        said.append(f"highest accuracy {right.title} ({share(right.accuracy, 2)})")
+    near = min((r for r in here if r.error is not None), key=lambda r: r.error or 0, default=None)
+    if near is not None:
+        said.append(f"lowest kernel error {near.title} ({number(near.error)})")
+    fast = [r for r in here if r.micros in _least([r.micros for r in here], SAME_SPEED)]
+    if fast and 2 * len(fast) <= len(here):
+        names = " and ".join(row.title for row in fast)
+        said.append(f"fastest {names} ({micros(fast[0].micros)} a row)")
+    return f"With {count(here[0].features)} features: {', '.join(said)}." if said else ""
 
 
 def _tables(
@@ -106,7 +99,7 @@ def _table(
     if linear is not None:
         body.append(("linear model on the raw columns", share(linear, 2), *[NONE] * 4))
     caption = f"What was measured of each method with {count(here[0].features)} features"
-    return table(HEAD, body, caption=caption, class_="compare")
+    return join(el("p", winners(here)), table(HEAD, body, caption=caption, class_="compare"))
 
 
 def _values(row: Measured, here: Sequence[Measured], tested: int) -> list[Any]:

@@ -14,7 +14,7 @@ from rfcdask.svg.styles import Style, mark
 WIDTH, HEIGHT = 360.0, 236.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 24.0, 36.0
 FONT = 12
-CHARACTER = 7.0
+CHARACTER = 7.3
 """About the width of a character at that size."""
 MOST_POINTS = 160
 
@@ -119,7 +119,10 @@ def _columns(across: Scale, x: Axis) -> list[Markup]:
     for value in across.ticks(5, x.binary):
         place = across(value)
         found.append(rule(place, bottom, place, bottom + 3, 0.5))
-        found.append(words(place, bottom + 15, x.show(value), "middle"))
+        shown = x.show(value)
+        half = CHARACTER * len(shown) / 2
+        at = min(max(place, half), WIDTH - half)
+        found.append(words(at, bottom + 15, shown, "middle"))
     return found
 
 

@@ -20,7 +20,7 @@ from rfcdask.svg.numbers import (
     size,
     size_tick,
 )
-from rfcdask.svg.styles import Style, short_title, style_of, title_of
+from rfcdask.svg.styles import Style, short_title, styles_for, title_of
 
 Rows = Sequence[Mapping[str, Any]]
 FEATURES = Axis("features", log=True)
@@ -50,8 +50,7 @@ COLUMNS = {
 
 def styles_of(rows: Rows) -> dict[str, Style]:
     """Return how each method is drawn, in the order in which they come."""
-    methods = dict.fromkeys(str(row["method"]) for row in rows)
-    return {method: style_of(method, k) for k, method in enumerate(methods)}
+    return styles_for([str(row["method"]) for row in rows])
 
 
 def method_legend(rows: Rows) -> Markup:
@@ -73,17 +72,17 @@ def against_features(rows: Rows, column: str, margins: Mapping[str, float] | Non
     """
     if len({row.get("n_components") for row in rows}) > 1:
         return one_against_other(rows, "n_components", column)
-    kind = COLUMNS[column]
+    kind, styles = COLUMNS[column], styles_of(rows)
     dots = [
         Dot(
             short_title(str(row["method"])),
             float(row[column]),
-            style_of(str(row["method"]), k),
+            styles[str(row["method"])],
             kind.show(row[column]),
             f"{title_of(str(row['method']))}: {kind.show(row[column])}",
             (margins or {}).get(str(row["method"]), 0.0),
         )
-        for k, row in enumerate(rows)
+        for row in rows
         if finite(row.get(column)) is not None
     ]
     falling = column == "accuracy"

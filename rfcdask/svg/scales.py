@@ -90,7 +90,10 @@ def _binary_ticks(low: float, high: float, most: int) -> list[float]:
     first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
     every = max(1, -(-(last - first + 1) // most))
     found = [2.0**k for k in range(first, last + 1) if k % every == 0]
-    return found if len(found) > 1 else []
+    if len(found) > 1:
+        return found
+    unit = 1024.0 ** math.floor(math.log2(high) / 10)
+    return [value * unit for value in _linear_ticks(low / unit, high / unit, most)]
 
 
 def _linear_ticks(low: float, high: float, most: int) -> list[float]:
