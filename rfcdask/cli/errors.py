@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -103,10 +104,61 @@ def sentence(error: BaseException, *, expected: bool = True) -> str:
     """Return an error as one line; an unexpected one with its kind."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{os.fspath(error.filename)}: {error.strerror}."
-    text = " ".join(str(error).split())
+    text = in_options(" ".join(str(error).split()))
     if not text:
         return type(error).__name__
     return text if expected or isinstance(error, MemoryError) else f"{type(error).__name__}: {text}"
+
+
+_FLAGS = {
+    "overwrite=True": "--overwrite",
+    "nan='drop'": "--drop-nan",
+    "label=False": "--no-labels",
+    "zero_based=True": "--zero-based",
+    "rfcdask.ingest(source, dest, shuffle=True)": "rfcdask ingest SOURCE DEST --shuffle",
+    "(X.rechunk)": "(rfcdask ingest --block-size)",
+    "rfcdask.ingest": "rfcdask ingest",
+}
+_OPTIONS = {
+    "n_components": "components",
+    "n_candidates": "candidates",
+    "n_rows": "sample-rows",
+    "n_columns": "columns",
+    "block_size": "block-size",
+    "label_weight": "label-weight",
+    "test_size": "test-size",
+    "threads_per_worker": "threads",
+    "rows": "rows",
+} | {
+    name: name
+    for name in [
+        "label",
+        "format",
+        "task",
+        "delimiter",
+        "project",
+        "scale",
+        "dtype",
+        "compressor",
+        "kernel",
+        "gamma",
+        "alpha",
+        "epochs",
+        "loss",
+        "folds",
+        "strategy",
+    ]
+}
+_ARGUMENT = re.compile(rf"(?<![\w/.])({'|'.join(_OPTIONS)})=('[^']*'|[\w.+-]*\w)?(?![\w=]*/)")
+
+
+def in_options(text: str) -> str:
+    """Return a message of the Python interface in the words of the command line."""
+    for argument, option in _FLAGS.items():
+        text = text.replace(argument, option)
+    return _ARGUMENT.sub(
+        lambda found: f"--{_OPTIONS[found[1]]} {(found[2] or '').strip(chr(39))}".rstrip(), text
+    )
 
 
 def _say(text: str, **style: Any) -> None:
