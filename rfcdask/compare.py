@@ -18,9 +18,12 @@ from rfcdask.evaluate import kernel_error
 from rfcdask.features import CompressedFeatures, JLFeatures, NystroemFeatures, RandomFeatures
 from rfcdask.kernels import get_kernel, resolve_gamma
 from rfcdask.linear import RidgeClassifier
+from rfcdask.plots import plot_column, pyplot
 from rfcdask.progress import track
 from rfcdask.sample import draw_rows, gather, gather_finite, pick
 from rfcdask.seeds import seed_of, stream
+from rfcdask.svg.comparisons import against_features, method_legend
+from rfcdask.svg.markup import Markup, el, join
 from rfcdask.tables import Table
 
 METHODS = (
@@ -34,6 +37,8 @@ METHODS = (
     "nystroem-rpcholesky",
 )
 """All methods by name; "giga" and "frank-wolfe" are as in the paper, "compressed" is ours."""
+MEASURED = ("kernel_error", "accuracy", "fit_seconds", "microseconds_per_row", "model_bytes")
+"""The columns with figures."""
 LABEL_WEIGHT = 0.3
 """How much "compressed-labels" looks at the labels."""
 TIMED_ROWS = 20_000
@@ -47,34 +52,45 @@ class Comparison(Table):
     and ``model_bytes`` (what `transform` needs).
     """
 
-    def plot(self, axes: Any = None) -> Any:
+    def plot(self, axes: Any = None, *, ax: Any = None, column: str | None = None) -> Any:
         """Draw kernel error and accuracy against the number of features; returns the axes.
 
         Parameters
         ----------
         axes : sequence of two matplotlib axes, optional
-            New ones are made otherwise.
+            For kernel error and accuracy; new ones are made otherwise.
+        ax : matplotlib axes, optional
+            Draw one column only, here.
+        column : str, optional
+            Draw this column only, in `ax` or new axes; "accuracy" where only `ax` is given.
         """
-        import matplotlib.pyplot as plt
-
+        if ax is not None or column is not None:
+            drawn = self._plot_column(ax, column or "accuracy")
+            drawn.legend(fontsize="small", frameon=False)
+            return drawn
         if axes is None:
-            _, axes = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
-        for ax, column in zip(axes, ("kernel_error", "accuracy"), strict=True):
-            for method in dict.fromkeys(self["method"]):
-                rows = [row for row in self if row["method"] == method]
-                ax.plot(
-                    [row["n_components"] for row in rows],
-                    [row[column] for row in rows],
-                    marker="o",
-                    label=method,
-                )
-            ax.set(xlabel="features", ylabel=column.replace("_", " "), xscale="log")
-        axes[0].set_yscale("log")
-        axes[1].legend(fontsize="small")
+            _, axes = pyplot().subplots(1, 2, figsize=(9, 3.5), layout="constrained")
+        for one, name in zip(axes, ("kernel_error", "accuracy"), strict=True):
+            self._plot_column(one, name)
+        axes[1].legend(fontsize="small", frameon=False)
         return axes
 
+    def _plot_column(self, ax: Any, column: str) -> Any:
+        if column not in MEASURED:
+            raise ValueError(f"column={column!r} must be one of {', '.join(MEASURED)}.")
+        label = column.replace("_", " ")
+        return plot_column(ax, self.rows, column, label=label, log=column != "accuracy")
 
-class _Data(NamedTuple):
+    def _repr_html_(self) -> str:
+        if not self.rows:
+            return super()._repr_html_()
+        drawings = [against_features(self.rows, name) for name in ("kernel_error", "accuracy")]
+        boxes = [el("div", drawing, style="flex:1 1 20em;max-width:28em") for drawing in drawings]
+        row = el("div", *boxes, style="display:flex;flex-wrap:wrap;gap:1em")
+        return join(Markup(super()._repr_html_()), method_legend(self.rows), row)
+
+
+class Split(NamedTuple):
     """Rows to learn from, lazy where X is, and rows held out, in memory."""
 
     X: Any
@@ -136,7 +152,7 @@ def compare(
     seed = seed_of(random_state)
     data = _split(X, y, n_rows, n_test, seed, client)
     width = resolve_gamma(gamma, get_kernel(kernel), data.test)
-    maps = _maps(methods, kernel, width, n_candidates, seed)
+    maps = make_maps(methods, kernel, width, n_candidates, seed)
     sizes = [n_components] if isinstance(n_components, (int, np.integer)) else list(n_components)
     learner = RidgeClassifier() if model is None else model
     rows = []
@@ -148,7 +164,7 @@ def compare(
     return Comparison(rows)
 
 
-def _split(X: Any, y: Any, n_rows: int | None, n_test: int, seed: int, client: Any) -> _Data:
+def _split(X: Any, y: Any, n_rows: int | None, n_test: int, seed: int, client: Any) -> Split:
     n = X.shape[0]
     if len(y) != n:
         raise ValueError(f"y has {len(y)} rows and X has {n}: give one label for each row.")
@@ -168,7 +184,7 @@ def _split(X: Any, y: Any, n_rows: int | None, n_test: int, seed: int, client: A
     targets = _take(y, train)
     if isinstance(learn_from, da.Array) and isinstance(targets, da.Array):
         targets = targets.rechunk({0: learn_from.chunks[0]})
-    return _Data(learn_from, targets, gather_finite(X, test, client), labels)
+    return Split(learn_from, targets, gather_finite(X, test, client), labels)
 
 
 def _take(array: Any, rows: Array) -> Array | DaskArray:
@@ -176,13 +192,20 @@ def _take(array: Any, rows: Array) -> Array | DaskArray:
     return taken
 
 
-def _maps(
+def make_maps(
     methods: Sequence[str] | Mapping[str, Any],
     kernel: str,
     gamma: float,
     n_candidates: int,
     seed: int,
+    *,
+    label_weight: float = LABEL_WEIGHT,
+    **ours: Any,
 ) -> dict[str, Any]:
+    """Return the unfitted maps of the names in `METHODS`, or those given, by name.
+
+    `ours` are further parameters of "compressed" and "compressed-labels", such as ``refine``.
+    """
     if isinstance(methods, Mapping):
         return dict(methods)
     unknown = [name for name in methods if name not in METHODS]
@@ -196,8 +219,8 @@ def _maps(
         "jl": lambda: JLFeatures(300, **many),
         "frank-wolfe": lambda: CompressedFeatures.paper(300, solver="frank-wolfe", **many),
         "giga": lambda: CompressedFeatures.paper(300, solver="giga", **many),
-        "compressed": lambda: CompressedFeatures(**many),
-        "compressed-labels": lambda: CompressedFeatures(label_weight=LABEL_WEIGHT, **many),
+        "compressed": lambda: CompressedFeatures(**many, **ours),
+        "compressed-labels": lambda: CompressedFeatures(label_weight=label_weight, **many, **ours),
         "nystroem": lambda: NystroemFeatures(300, landmarks="uniform", **common),
         "nystroem-rpcholesky": lambda: NystroemFeatures(300, landmarks="rpcholesky", **common),
     }
@@ -211,17 +234,33 @@ def _with_sizes(maps: dict[str, Any], sizes: list[int]) -> Iterator[tuple[str, i
 
 
 def _measure(
-    name: str, size: int, feature_map: Any, learner: Any, data: _Data, seed: int, client: Any
+    name: str, size: int, feature_map: Any, learner: Any, data: Split, seed: int, client: Any
 ) -> dict[str, Any]:
     start = time.perf_counter()
     feature_map.fit(data.X, data.y, client=client)
     seconds = time.perf_counter() - start
+    return measure(name, size, feature_map, seconds, learner, data, seed, client)
+
+
+def measure(
+    name: str,
+    size: int,
+    feature_map: Any,
+    seconds: float,
+    learner: Any,
+    data: Split,
+    seed: int,
+    client: Any = None,
+    *,
+    n_points: int = 10_000,
+) -> dict[str, Any]:
+    """Return one row of a :class:`Comparison` for a map that was fitted in so many seconds."""
     model = clone(learner).fit(feature_map.transform(data.X), data.y, client=client)
     right = np.asarray(model.predict(feature_map.transform(data.test))) == data.labels
     return {
         "method": name,
         "n_components": size,
-        "kernel_error": kernel_error(feature_map, data.test, random_state=seed),
+        "kernel_error": kernel_error(feature_map, data.test, n_points=n_points, random_state=seed),
         "accuracy": float(np.mean(right)),
         "fit_seconds": seconds,
         "microseconds_per_row": 1e6 * _seconds_per_row(feature_map, data.test),

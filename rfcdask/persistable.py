@@ -29,8 +29,8 @@ PERSISTABLE: dict[str, Callable[[], Callable[..., Any]]] = {
     "Standardizer": _lazily("rfcdask.standardize", "Standardizer"),
     "PCA": _lazily("rfcdask.linear.pca", "PCA"),
     "Moments": _lazily("rfcdask.linear.moments", "Moments"),
-    "ErrorPath": _lazily("rfcdask.features.compression", "ErrorPath"),
-    "RefinePath": _lazily("rfcdask.features.compression", "RefinePath"),
+    "ErrorPath": _lazily("rfcdask.features.paths", "ErrorPath"),
+    "RefinePath": _lazily("rfcdask.features.paths", "RefinePath"),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rfcdask.report.measured import (
@@ -16,7 +16,7 @@ from rfcdask.report.measured import (
     standard_error,
 )
 from rfcdask.report.parts import best, cards, figure, note, part, table
-from rfcdask.report.recommendation import SAME_SPEED
+from rfcdask.report.recommendation import SAME_SPEED, upper
 from rfcdask.svg.comparisons import (
     against_features,
     method_legend,
@@ -26,8 +26,9 @@ from rfcdask.svg.comparisons import (
 from rfcdask.svg.legends import swatch
 from rfcdask.svg.markup import Markup, el, join
 from rfcdask.svg.numbers import NONE, count, finite, micros, number, seconds, share, size
+from rfcdask.svg.styles import Style
 
-HEAD = ("method", "features", "accuracy", "kernel error", "µs a row", "map size", "time to fit")
+HEAD = ("method", "accuracy", "kernel error", "µs a row", "map size", "time to fit")
 
 
 def comparison(results: Results) -> Markup | None:
@@ -40,49 +41,65 @@ def comparison(results: Results) -> Markup | None:
     return part(
         "Methods side by side",
         "comparison",
-        el("ul", *(el("li", sentence) for sentence in winners(rows)), class_="winners"),
-        _table(rows, raw, tested, finite(section(results, "linear").get("accuracy"))),
+        _tables(rows, raw, tested, finite(section(results, "linear").get("accuracy"))),
         _caption(rows, tested),
         method_legend(raw),
         _plots(rows, raw, tested),
     )
 
 
-def winners(rows: Sequence[Measured]) -> list[str]:
-    """Say for each number of features who is nearest to the kernel and who is most accurate."""
-    found = []
-    for features in sorted({row.features for row in rows}):
-        here = [row for row in rows if row.features == features]
-        said = []
-        near = min(
-            (r for r in here if r.error is not None), key=lambda r: r.error or 0, default=None
+def winners(here: Sequence[Measured]) -> str:
+    """Say of maps with as many features who is most accurate, nearest to the kernel, fastest."""
+    said = []
+    right = best_accuracy(here)
+    if right is not None:
+        said.append(f"highest accuracy {right.title} ({share(right.accuracy, 2)})")
+    near = min((r for r in here if r.error is not None), key=lambda r: r.error or 0, default=None)
+    if near is not None:
+        said.append(f"lowest kernel error {near.title} ({number(near.error)})")
+    fast = [r for r in here if r.micros in _least([r.micros for r in here], SAME_SPEED)]
+    if fast and 2 * len(fast) <= len(here):
+        names = " and ".join(row.title for row in fast)
+        said.append(f"fastest {names} ({micros(fast[0].micros)} a row)")
+    return f"{', '.join(said)}." if said else ""
+
+
+def _tables(
+    rows: Sequence[Measured], raw: Sequence[dict[str, Any]], tested: int, linear: float | None
+) -> Markup:
+    """Return a table a number of features; of many, all but one are folded."""
+    sizes = sorted({row.features for row in rows})
+    made = [
+        _table([r for r in rows if r.features == n], styles_of(raw), tested, linear) for n in sizes
+    ]
+    if len(sizes) == 1:
+        return made[0]
+    top = best_accuracy(rows)
+    shown = top.features if top else sizes[-1]
+    return join(
+        *(
+            el(
+                "details",
+                el("summary", f"With {count(n)} features"),
+                body,
+                open="" if n == shown else None,
+            )
+            for n, body in zip(sizes, made, strict=True)
         )
-        right = best_accuracy(here)
-        if right is not None:
-            said.append(f"highest accuracy {right.title} ({share(right.accuracy, 2)})")
-        if near is not None:
-            said.append(f"lowest kernel error {near.title} ({number(near.error)})")
-        fast = min((r for r in here if r.micros), key=lambda r: r.micros or 0, default=None)
-        if fast is not None and len(here) > 1:
-            said.append(f"fastest {fast.title} ({micros(fast.micros)} a row)")
-        if said:
-            found.append(f"With {count(features)} features: {', '.join(said)}.")
-    return found
+    )
 
 
 def _table(
-    rows: Sequence[Measured], raw: Sequence[dict[str, Any]], tested: int, linear: float | None
+    here: Sequence[Measured], styles: Mapping[str, Style], tested: int, linear: float | None
 ) -> Markup:
-    styles = styles_of(raw)
-    ordered = sorted(rows, key=lambda row: (row.features, -(row.accuracy or 0.0)))
-    body: list[Sequence[Any]] = []
-    for row in ordered:
-        here = [other for other in rows if other.features == row.features]
-        name = join(swatch(styles[row.method]), " ", row.title)
-        body.append((name, count(row.features), *_values(row, here, tested)))
+    body: list[Sequence[Any]] = [
+        (join(swatch(styles[row.method]), " ", row.title), *_values(row, here, tested))
+        for row in sorted(here, key=lambda row: -(row.accuracy or 0.0))
+    ]
     if linear is not None:
-        body.append(("linear model, raw columns", "none", share(linear, 2), *[NONE] * 4))
-    return table(HEAD, body, caption="What was measured of each method", class_="compare")
+        body.append(("linear model on the raw columns", share(linear, 2), *[NONE] * 4))
+    caption = f"What was measured of each method with {count(here[0].features)} features"
+    return join(el("p", upper(winners(here))), table(HEAD, body, caption=caption, class_="compare"))
 
 
 def _values(row: Measured, here: Sequence[Measured], tested: int) -> list[Any]:

@@ -72,7 +72,9 @@ def _titles(labels: list[str], matrix: Matrix) -> list[list[str]]:
 
 
 def _words(n: int, drawn: int) -> str:
-    said = "Each line holds the rows of one true class; the darker a cell, the larger the share"
+    said = (
+        "Each line holds the rows of one true class; the stronger the colour, the larger the share"
+    )
     said += " of them, in percent." if drawn <= WRITTEN else " of them."
     if drawn > NAMED:
         said += " Classes are in the order of their names, which would be too many to write."

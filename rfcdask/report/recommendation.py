@@ -104,7 +104,8 @@ def _name(row: Measured) -> str:
     return names.get(row.method, row.title)
 
 
-def _upper(sentence: str) -> str:
+def upper(sentence: str) -> str:
+    """Return a sentence that begins with a capital letter."""
     return sentence[:1].upper() + sentence[1:]
 
 
@@ -154,7 +155,7 @@ def _clear_winner(facts: _Facts, pick: Measured, tested: str) -> list[str]:
     if rest.features == pick.features:
         where = f" at {count(pick.features)} features"
         return [
-            f"{_upper(_name(pick))} {_verb(pick)} more accurate here{where} than every other "
+            f"{upper(_name(pick))} {_verb(pick)} more accurate here{where} than every other "
             f"method{tested} ({facts.percent(pick.accuracy)} against "
             f"{facts.percent(rest.accuracy)} for {_name(rest)})."
         ]
@@ -186,7 +187,7 @@ def _other_side(facts: _Facts, pick: Measured, equal: Sequence[Measured]) -> lis
     speed = _speed(pick, rival)
     if speed:
         said.append(speed)
-    return [_upper("; ".join(said)) + "."] if said else []
+    return [upper("; ".join(said)) + "."] if said else []
 
 
 def _named(facts: _Facts, pick: Measured, rival: Measured) -> bool:
@@ -209,9 +210,13 @@ def _speed(pick: Measured, rival: Measured) -> str:
         return f"{_name(pick)} and {_name(rival)} are equally fast a row"
     fast, slow = (pick, rival) if ratio > 1 else (rival, pick)
     return (
-        f"{_name(fast)} {_verb(fast)} {number(max(ratio, 1 / ratio))} times faster a row than "
+        f"{_name(fast)} {_verb(fast)} {_times(max(ratio, 1 / ratio))} times faster a row than "
         f"{_name(slow)} ({micros(fast.micros)} against {micros(slow.micros)})"
     )
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:,.0f}"
 
 
 def _plain_features(facts: _Facts, pick: Measured) -> list[str]:
@@ -224,7 +229,7 @@ def _plain_features(facts: _Facts, pick: Measured) -> list[str]:
     if as_accurate(plain.accuracy, pick.accuracy or 0, facts.tested):
         nearer = ""
         if pick.error and plain.error and pick.error < plain.error:
-            times = number(plain.error / pick.error)
+            times = _times(plain.error / pick.error)
             nearer = f"; their kernel error is {number(plain.error)}, {times} times as large"
         return [f"Plain random features of the same number are as accurate here{nearer}."]
     gain = 100 * ((pick.accuracy or 0) - plain.accuracy)

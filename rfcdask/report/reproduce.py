@@ -46,6 +46,11 @@ def _show(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
+def _given(value: Any) -> str:
+    """Return a value as ``--set`` takes it."""
+    return ",".join(map(_show, value)) if isinstance(value, list | tuple) else _show(value)
+
+
 def reproduce(results: Results) -> Markup | None:
     """Return the command; None when nobody said which it was."""
     command = command_of(results)
@@ -68,7 +73,7 @@ def command_of(results: Results) -> str:
     seed = results.get("seed")
     given = {"seed": seed} | dict(used) if seed is not None else dict(used)
     options = [
-        "--set " + shlex.quote(f"{key}={_show(value)}")
+        "--set " + shlex.quote(f"{key}={_given(value)}")
         for key, value in given.items()
         if value is not None and f"{key}=" not in said
     ]

@@ -14,14 +14,14 @@ from rfcdask.svg.styles import Style, mark
 WIDTH, HEIGHT = 360.0, 236.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 24.0, 36.0
 FONT = 12
-CHARACTER = 7.0
+CHARACTER = 7.3
 """About the width of a character at that size."""
 MOST_POINTS = 160
 
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis is called and how its numbers are shown."""
+    """What an axis is called, how its numbers are shown and, if not by itself, where."""
 
     label: str
     log: bool = False
@@ -29,6 +29,7 @@ class Axis:
     binary: bool = False
     zero: bool = False
     highest: float | None = None
+    at: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,10 +117,16 @@ def _rows(upward: Scale, y: Axis) -> list[Markup]:
 def _columns(across: Scale, x: Axis) -> list[Markup]:
     bottom = HEIGHT - BOTTOM
     found = [rule(LEFT, bottom, WIDTH - RIGHT, bottom, 0.5)]
-    for value in across.ticks(5, x.binary):
+    end = 0.0
+    for value in x.at or across.ticks(5, x.binary):
         place = across(value)
         found.append(rule(place, bottom, place, bottom + 3, 0.5))
-        found.append(words(place, bottom + 15, x.show(value), "middle"))
+        shown = x.show(value)
+        half = CHARACTER * len(shown) / 2
+        at = min(max(place, half), WIDTH - half)
+        if at - half >= end:  # else it would lie over the one before
+            found.append(words(at, bottom + 15, shown, "middle"))
+            end = at + half + 3
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rfcdask.svg.charts import Axis, Series, line_chart
@@ -20,7 +20,7 @@ from rfcdask.svg.numbers import (
     size,
     size_tick,
 )
-from rfcdask.svg.styles import Style, short_title, style_of, title_of
+from rfcdask.svg.styles import Style, short_title, styles_for, title_of
 
 Rows = Sequence[Mapping[str, Any]]
 FEATURES = Axis("features", log=True)
@@ -50,8 +50,7 @@ COLUMNS = {
 
 def styles_of(rows: Rows) -> dict[str, Style]:
     """Return how each method is drawn, in the order in which they come."""
-    methods = dict.fromkeys(str(row["method"]) for row in rows)
-    return {method: style_of(method, k) for k, method in enumerate(methods)}
+    return styles_for([str(row["method"]) for row in rows])
 
 
 def method_legend(rows: Rows) -> Markup:
@@ -73,17 +72,17 @@ def against_features(rows: Rows, column: str, margins: Mapping[str, float] | Non
     """
     if len({row.get("n_components") for row in rows}) > 1:
         return one_against_other(rows, "n_components", column)
-    kind = COLUMNS[column]
+    kind, styles = COLUMNS[column], styles_of(rows)
     dots = [
         Dot(
             short_title(str(row["method"])),
             float(row[column]),
-            style_of(str(row["method"]), k),
+            styles[str(row["method"])],
             kind.show(row[column]),
             f"{title_of(str(row['method']))}: {kind.show(row[column])}",
             (margins or {}).get(str(row["method"]), 0.0),
         )
-        for k, row in enumerate(rows)
+        for row in rows
         if finite(row.get(column)) is not None
     ]
     falling = column == "accuracy"
@@ -94,11 +93,17 @@ def against_features(rows: Rows, column: str, margins: Mapping[str, float] | Non
 def one_against_other(rows: Rows, x: str, y: str) -> Markup:
     """Draw one column against another, a line through the sizes of each method."""
     across, upward = COLUMNS[x], COLUMNS[y]
+    places = replace(across.axis, at=_sizes(rows)) if x == "n_components" else across.axis
     series = [
         _series(rows, method, style, across, upward) for method, style in styles_of(rows).items()
     ]
     label = f"{upward.axis.label} against {across.axis.label}, a line or point a method"
-    return line_chart(label, series, across.axis, upward.axis)
+    return line_chart(label, series, places, upward.axis)
+
+
+def _sizes(rows: Rows) -> tuple[float, ...]:
+    """Return the numbers of features that were tried, for the axis to name."""
+    return tuple(sorted({float(n) for row in rows if (n := finite(row.get("n_components")))}))
 
 
 def _series(rows: Rows, method: str, style: Style, x: Column, y: Column) -> Series:

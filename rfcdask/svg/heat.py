@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rfcdask.svg.charts import CHARACTER, FONT, WIDTH, picture, words
+from rfcdask.svg.charts import CHARACTER, WIDTH, picture, words
 from rfcdask.svg.markup import Markup, el, join, short
-from rfcdask.svg.styles import LIGHT, cut
+from rfcdask.svg.styles import LIGHT, cut_apart
 
 SHADES = 8
 WRITTEN = 12
 """Up to this many rows and columns the numbers stand in the cells."""
+LONGEST = 10
+"""Characters of a name beside the map."""
 NAMED = 30
 """Up to this many rows and columns have their names beside them."""
 
@@ -44,59 +46,50 @@ def heat_map(label: str, cells: Cells, down: str, along: str, *, tall: float = 1
         Height of a cell in units of its width.
     """
     n, m = len(cells.rows), len(cells.columns)
+    names = [cut_apart([str(x) for x in side], LONGEST) for side in (cells.rows, cells.columns)]
     named = max(n, m) <= NAMED
-    left = 20.0
-    head = 20.0
-    if named:
-        left += 6 + CHARACTER * max(len(cut(str(name), 10)) for name in cells.rows)
-        head += _head(cells.columns, (WIDTH - left - 2) / m)
+    left = 22 + (5 + CHARACTER * max(map(len, names[0])) if named else 0)
     edge = (WIDTH - left - 2) / m
+    head = 20 + (_head(names[1], edge) if named else 0)
     high = min(edge * tall, 46.0)
     draw = _written if max(n, m) <= WRITTEN else _shaded
-    body = el("g", *draw(cells, edge, high), transform=f"translate({short(left)} {short(head)})")
     return picture(
         label,
         words(left, 12, along, class_="axis", font_weight="600"),
-        el(
-            "text",
-            down,
-            transform=f"translate(12 {short(head + high * n / 2)}) rotate(-90)",
-            text_anchor="middle",
-            fill="currentColor",
-            font_weight="600",
-            class_="axis",
-        ),
-        *(_names(cells, left, head, edge, high) if named else ()),
-        body,
+        _turned(down, 12, head + high * n / 2, "middle", class_="axis", font_weight="600"),
+        *(_names(names, left, head, edge, high) if named else ()),
+        el("g", *draw(cells, edge, high), transform=f"translate({short(left)} {short(head)})"),
         height=head + high * n + 4,
     )
 
 
 def _head(names: Sequence[str], edge: float) -> float:
-    longest = max(len(cut(str(name), 10)) for name in names)
-    return 16.0 if longest * CHARACTER < edge else 10 + 0.8 * CHARACTER * longest
+    wide = CHARACTER * max(map(len, names))
+    return 16.0 if wide < edge else wide + 6
 
 
-def _names(cells: Cells, left: float, head: float, edge: float, high: float) -> list[Markup]:
-    turned = _head(cells.columns, edge) > 16
-    found = []
-    small = {"font_size": str(FONT if max(edge, high) > 14 else 8)}
-    for k, name in enumerate(cells.rows):
-        y = head + high * (k + 0.5) + 4
-        found.append(words(left - 5, y, cut(str(name), 10), "end", **small))
-    for k, name in enumerate(cells.columns):
+def _turned(shown: str, x: float, y: float, anchor: str, **more: Any) -> Markup:
+    """Return text that is read from below."""
+    place = f"translate({short(x)} {short(y)}) rotate(-90)"
+    return el("text", shown, transform=place, text_anchor=anchor, fill="currentColor", **more)
+
+
+def _names(
+    names: Sequence[Sequence[str]], left: float, head: float, edge: float, high: float
+) -> list[Markup]:
+    # In maps of many classes the names must be smaller than a page would have them.
+    small = {} if min(edge, high) > 14 else {"style": "font-size:8px"}
+    turned = _head(names[1], edge) > 16
+    found = [
+        words(left - 5, head + high * (k + 0.5) + 4, name, "end", **small)
+        for k, name in enumerate(names[0])
+    ]
+    for k, name in enumerate(names[1]):
         x = left + edge * (k + 0.5)
-        place = f"translate({short(x + (4 if turned else 0))} {short(head - 5)})"
-        found.append(
-            el(
-                "text",
-                cut(str(name), 10),
-                fill="currentColor",
-                **small,
-                transform=place + (" rotate(-55)" if turned else ""),
-                text_anchor="start" if turned else "middle",
-            )
-        )
+        if turned:
+            found.append(_turned(name, x + 4, head - 5, "start", **small))
+        else:
+            found.append(words(x, head - 5, name, "middle", **small))
     return found
 
 

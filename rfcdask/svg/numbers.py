@@ -6,18 +6,19 @@ import math
 from typing import Any
 
 NONE = "\u2013"
+LARGEST = 1e100
 UNITS = ((2**50, "PiB"), (2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "kiB"))
 
 
 def finite(value: Any) -> float | None:
-    """Return a number, or None for anything that is not a finite one."""
+    """Return a number, or None for anything that is none one could draw or name."""
     if isinstance(value, bool) or value is None:
         return None
     try:
         found = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return found if math.isfinite(found) else None
+    return found if abs(found) <= LARGEST else None
 
 
 def number(value: Any) -> str:

@@ -15,6 +15,7 @@ from rfcdask.svg.styles import Style
 SAMPLED = Style(7, "circle", dashed=True)
 HELDOUT = Style(0, "circle", strong=True)
 REFINED = Style(1, "diamond", strong=True)
+FEW = 40
 
 
 def error_path(
@@ -93,3 +94,13 @@ def training_curve(history: Sequence[Mapping[str, Any]]) -> Markup:
             names.append((name, style))
     drawing = line_chart("Mean loss of each epoch", series, Axis("epoch"), Axis("mean loss"))
     return join(drawing, legend(names) if len(names) > 1 else None)
+
+
+def curve(
+    points: Sequence[tuple[float, float]], xlabel: str, ylabel: str, *, log: bool = False
+) -> Markup:
+    """Draw one line, with its points while they are few."""
+    titles = [f"{xlabel} {number(x)}: {number(y)}" for x, y in points]
+    few = len(points) <= FEW
+    series = Series(ylabel, [(float(x), _value(y)) for x, y in points], HELDOUT, titles, marks=few)
+    return line_chart(f"{ylabel} against {xlabel}", [series], Axis(xlabel, log=log), Axis(ylabel))

@@ -76,9 +76,10 @@ def scale_for(
 def _log_ticks(low: float, high: float, most: int) -> list[float]:
     found: list[float] = []
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    every = max(1, -(-len(decades) // most))
+    inside = [d for d in decades if low <= 10.0**d <= high]
+    every = max(1, -(-len(inside) // most))
     for steps in _STEPS:
-        kept = decades[::every] if steps == (1.0,) else decades
+        kept = inside[::every] if steps == (1.0,) else decades
         ticks = [s * 10.0**d for d in kept for s in steps if low <= s * 10.0**d <= high]
         if len(ticks) > most:
             break
@@ -90,7 +91,10 @@ def _binary_ticks(low: float, high: float, most: int) -> list[float]:
     first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
     every = max(1, -(-(last - first + 1) // most))
     found = [2.0**k for k in range(first, last + 1) if k % every == 0]
-    return found if len(found) > 1 else []
+    if len(found) > 1:
+        return found
+    unit = 1024.0 ** math.floor(math.log2(high) / 10)
+    return [value * unit for value in _linear_ticks(low / unit, high / unit, most)]
 
 
 def _linear_ticks(low: float, high: float, most: int) -> list[float]:

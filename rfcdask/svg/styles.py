@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rfcdask.svg.markup import Markup, el, short
@@ -9,7 +10,7 @@ from rfcdask.svg.markup import Markup, el, short
 LIGHT = (
     "#0b62c4",
     "#c8441b",
-    "#7d3f9e",
+    "#8a4bb0",
     "#c05fb5",
     "#4f8f86",
     "#5f89ad",
@@ -98,9 +99,29 @@ def cut(name: str, most: int) -> str:
     return name if len(name) <= most else name[: most - 1] + "…"
 
 
-def style_of(method: str, position: int) -> Style:
-    """Return how a method is drawn; others than ours by their position."""
-    return _STYLES.get(method) or Style(position % len(LIGHT), SHAPES[position % len(SHAPES)], True)
+def cut_apart(names: Sequence[str], most: int) -> list[str]:
+    """Return short names that differ where the long ones do; numbers where nothing else helps."""
+    found = [cut(name, most) for name in names]
+    if len(set(found)) == len(found):
+        return found
+    first, last = min(names), max(names)
+    pairs = enumerate(zip(first, last, strict=False))
+    start = first.rfind(" ", 0, next((k for k, (a, b) in pairs if a != b), 0)) + 1
+    found = ["…" + cut(name[start:], most - 1) for name in names]
+    return found if len(set(found)) == len(found) else [str(k + 1) for k in range(len(names))]
+
+
+def styles_for(methods: Sequence[str]) -> dict[str, Style]:
+    """Return how methods are drawn; those we do not know get what the known ones leave."""
+    names = list(dict.fromkeys(methods))
+    taken = {_STYLES[name].colour for name in names if name in _STYLES}
+    free = [k for k in range(len(LIGHT)) if k not in taken] or list(range(len(LIGHT)))
+    others = [name for name in names if name not in _STYLES]
+    made = {
+        name: Style(free[k % len(free)], SHAPES[k % len(SHAPES)], strong=True)
+        for k, name in enumerate(others)
+    }
+    return {name: _STYLES.get(name) or made[name] for name in names}
 
 
 def mark(x: float, y: float, style: Style, title: str = "", radius: float | None = None) -> Markup:
