@@ -49,6 +49,8 @@ class Settings:
 def check_settings(model: Any) -> Settings:
     """Return the settings of a model, or say which of them is wrong and how."""
     stops = bool(model.early_stopping)
+    if model.persist not in (True, False, "auto"):
+        raise ValueError(f"persist={model.persist!r} must be True, False or 'auto'.")
     return Settings(
         alpha=None if model.alpha == "auto" else _at_least_zero("alpha", model.alpha, " or 'auto'"),
         auto_c=AUTO_C.get(model.loss, 1.0),

@@ -77,8 +77,11 @@ class SGDClassifier(ClassifierMixin, StochasticModel):
     checkpoint_every : int
         Blocks between two checkpoints.
     persist : {"auto", True, False}
-        Keep the features in memory, or compute them again in each epoch. "auto" keeps them when
-        they are small.
+        Keep the features in memory, or compute them again in each epoch. "auto" takes what is
+        estimated cheaper: they are kept when there is room (locally 256 MiB, or
+        ``rfcdask.persist-bytes`` of Dask's configuration; a fifth of the workers' memory on a
+        cluster) and computing two of their blocks took longer than reading kept ones would.
+        The coefficients are the same, bit for bit.
     random_state : int, RandomState or None
         Seed of all shuffling.
     progress : bool, str or callable, optional
@@ -162,11 +165,11 @@ class SGDClassifier(ClassifierMixin, StochasticModel):
         loss = self._loss_code()
         matrix, labels_column, weights = self._columns(X, y, sample_weight)
         seed = self._seed()
-        matrix = keep_or_recompute(matrix, self.epochs, self.persist, client)
         with open_runner(client) as runner:
             labels = read_labels(runner, labels_column)
             labels.require_two()
             self.classes_ = labels.classes
+            matrix = keep_or_recompute(runner, matrix, self.epochs, self.persist, client)
             blocks = make_blocks(matrix, labels_column, weights)
             _warn_if_sorted(labels, blocks, seed)
             lesson = self._classes_lesson(matrix, labels, loss, weights is not None, seed)
