@@ -118,9 +118,14 @@ def is_store(path: str) -> bool:
             f"{path} is unfinished: run the command that writes it again, it goes on where it "
             "stopped."
         )
-    if not place.exists() and not any(mark in path for mark in "*?["):
-        raise FileNotFoundError(f"{path} does not exist: give the path of a store or a file.")
+    require_file(path)
     return bool(state)
+
+
+def require_file(path: str) -> None:
+    """Refuse a local path at which there is nothing, unless it is a pattern."""
+    if not ("://" in path or any(mark in path for mark in "*?[") or Path(path).exists()):
+        raise FileNotFoundError(f"{path} does not exist: give the path of a store or a file.")
 
 
 def _is_remote_store(path: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from rfcdask.cli import common
-from rfcdask.cli.errors import NO_FIT
+from rfcdask.cli.errors import NO_FIT, in_options
 from rfcdask.cli.inputs import check_data, file_options, opened_data
 from rfcdask.cli.models import size_options
 
@@ -82,6 +82,6 @@ def plan(
             client=client,
             probe=probe,
         )
-    common.show(made.to_dict(), repr(made), as_json)
+    common.show(made.to_dict(), in_options(repr(made)), as_json)
     if not made.fits:
         click.get_current_context().exit(NO_FIT)

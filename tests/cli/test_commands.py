@@ -18,44 +18,78 @@ from tests.cli.conftest import Cli, make_rows, run_cli, write_csv
 BAD = {
     "ingest-missing-file": ("ingest nowhere.csv bad.zarr", "nowhere.csv does not exist"),
     "ingest-wrong-label": ("ingest data.csv bad.zarr --label nope", "no column 'nope'"),
-    "ingest-no-label": ("ingest new.csv bad.zarr", "pass --label with one of"),
     "ingest-taken": ("ingest data.csv store.zarr --label target", "pass --overwrite"),
-    "ingest-over-a-file": ("ingest data.csv new.csv --overwrite", "new.csv is no store"),
     "fetch-unknown": ("fetch imagenet bad.zarr", "no recipe 'imagenet'"),
-    "synthesize-too-wide": ("synthesize criteo bad.zarr --rows 99", "pass --project 250"),
+    "synthesize-taken": ("synthesize higgs store.zarr --rows 9", "pass --overwrite"),
     "info-no-store": ("info data.csv", "neither a store nor a saved model"),
-    "tune-no-classes": ("tune new.csv --no-labels", "no classes"),
-    "fit-option-of-a-file": ("fit store.zarr bad --label x", "store.zarr is a store"),
+    "plan-option-of-a-file": ("plan store.zarr --label x", "store.zarr is a store"),
+    "tune-scheduler-file": ("tune store.zarr --scheduler nowhere.json", "nowhere.json"),
     "fit-taken": ("fit store.zarr fitted", "pass --overwrite"),
-    "fit-no-labels": ("fit new.csv bad --no-labels", "no labels to learn from"),
-    "transform-wrong-columns": ("transform fitted wide.csv bad.zarr --no-labels", "has 5 columns"),
-    "predict-no-model": ("predict store.zarr new.csv bad.csv", "is not a saved model"),
+    "transform-no-model": ("transform nowhere data.csv bad.zarr", "is not a saved model"),
     "predict-taken": ("predict fitted new.csv data.csv", "data.csv exists already"),
-    "predict-no-probabilities": (
-        "predict fitted new.csv --output probabilities",
-        "--loss log_loss",
-    ),
-    "score-no-labels": ("score fitted new.csv", "no labels to compare with"),
-    "score-not-held-out": ("score fitted store.zarr --held-out", "fit it with --test-size"),
-    "compare-no-classes": ("compare new.csv --no-labels", "compare needs labels"),
+    "score-no-model": ("score store.zarr test.csv", "is not a saved model"),
+    "compare-no-data": ("compare nowhere.zarr", "nowhere.zarr does not exist"),
     "report-no-json": ("report data.csv bad.html", "is no JSON"),
-    "report-other-json": ("report other.json bad.html", "does not hold results"),
-    "no-scheduler-file": ("tune store.zarr --scheduler nowhere.json", "nowhere.json"),
-    "threads-elsewhere": ("tune store.zarr --scheduler tcp://x:1 --threads 2", "own workers"),
 }
+"""Each command called badly, through the real entry point."""
 
 
-@pytest.mark.parametrize("call", BAD)
-def test_bad_input_is_one_sentence(call: str, files: Path, model: Path) -> None:
-    line, words = BAD[call]
-    X, _ = make_rows(20, 2)
-    write_csv(files / "wide.csv", X, X[:, 0])
-    (files / "other.json").write_text("[1]")
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_sentence(name: str, files: Path, model: Path) -> None:
+    line, words = BAD[name]
     done = run_cli(*line.split(), cwd=files)
     assert (done.returncode, done.stdout) == (2, "")
     assert words in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
     assert not list(files.glob("bad*"))
+
+
+MORE = {
+    "ingest-no-label": ("ingest new.csv bad.zarr", "pass --label with one of"),
+    "ingest-over-a-file": ("ingest data.csv new.csv --overwrite", "new.csv is no store"),
+    "synthesize-too-wide": ("synthesize criteo bad.zarr --rows 99", "pass --project 250"),
+    "tune-no-classes": ("tune new.csv --no-labels", "no classes"),
+    "tune-threads": ("tune store.zarr --scheduler tcp://x:1 --threads 2", "its own workers"),
+    "fit-no-labels": ("fit new.csv bad --no-labels", "no labels to learn from"),
+    "transform-columns": ("transform fitted wide.csv bad.zarr --no-labels", "has 5 columns"),
+    "transform-no-map": ("transform linear store.zarr bad.zarr", "has no feature map"),
+    "predict-no-learner": ("predict map store.zarr", "without a learner"),
+    "predict-probabilities": ("predict fitted new.csv --output probabilities", "--loss log_loss"),
+    "score-no-labels": ("score fitted new.csv", "no labels to compare with"),
+    "score-not-held-out": ("score fitted store.zarr --held-out", "fit it with --test-size"),
+    "compare-no-classes": ("compare new.csv --no-labels", "compare needs labels"),
+    "report-other-json": ("report other.json bad.html", "does not hold results"),
+    "report-newer": ("report newer.json bad.html", "update rfcdask"),
+}
+"""More of them, within this process."""
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_more_bad_input(name: str, call: Any, files: Path, model: Path) -> None:
+    line, words = MORE[name]
+    X, y = make_rows(20, 2)
+    write_csv(files / "wide.csv", X, X[:, 0])
+    (files / "other.json").write_text("[1]")
+    (files / "newer.json").write_text('{"format": 99, "data": {}}')
+    rf.save(rf.RidgeClassifier().fit(X, y), files / "linear", overwrite=True)
+    rf.save(rf.RandomFeatures(5, random_state=0).fit(X), files / "map", overwrite=True)
+    done = call(*line.split())
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert words in " ".join(done.stderr.split())
+    assert not list(files.glob("bad*"))
+
+
+def test_what_will_not_fit_is_refused_before_anything_is_written(
+    call: Any, files: Path, store: Path
+) -> None:
+    size = ("--components", "2000000", "--candidates", "3000000")
+    done = run_cli("fit", "store.zarr", "bad", *size, cwd=files)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "fewer candidates (--candidates)" in done.stderr
+    assert not list(files.glob("bad*"))
+    planned = call("plan", "store.zarr", "--no-probe", "--json", *size)
+    assert planned.exit_code == 3
+    assert json.loads(planned.stdout)["problems"]
 
 
 def test_debug_shows_the_traceback(files: Path) -> None:
@@ -72,7 +106,7 @@ JSON: dict[str, tuple[str, dict[str, Any]]] = {
         "tune store.zarr --gammas 0.3 --Cs 1 --Cs 10 --sample-rows 200 --strategy grid",
         {"gamma": 0.3, "standardize": True},
     ),
-    "plan": ("plan store.zarr --no-probe", {}),
+    "plan": ("plan store.zarr --no-probe", {"blocks": 1, "problems": []}),
     "fit": (
         "fit store.zarr json-model --map random --components 30 --test-size 0.3",
         {"map": "random", "n_components": 30, "metric": "accuracy", "test_rows": 180},
@@ -91,10 +125,10 @@ def test_stdout_is_json_and_nothing_else(name: str, call: Any, model: Path) -> N
     assert {key: found[key] for key in expected} == expected
 
 
-def test_compare_writes_a_table_a_picture_and_results(files: Path, store: Path) -> None:
+def test_compare_writes_a_table_a_picture_and_results(call: Any, files: Path, store: Path) -> None:
     line = "compare store.zarr --method random --method nystroem --components 10 --components 20"
-    done = run_cli(*line.split(), "--out", "c.json", "--plot", "c.png", "--json", cwd=files)
-    assert done.returncode == 0, done.stderr
+    done = call(*line.split(), "--out", "c.json", "--plot", "c.png", "--json")
+    assert done.exit_code == 0, done.stderr
     table = json.loads(done.stdout)
     assert [(row["method"], row["n_components"]) for row in table] == [
         ("random", 10),
@@ -112,7 +146,7 @@ def test_predictions_in_every_form_are_the_same(call: Any, files: Path, model: P
     for dest in ("p.npy", "p.zarr", "p.csv"):
         done = call("predict", "fitted", "new.csv", dest, "-q")
         assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
-    printed = run_cli("predict", "fitted", "new.csv", "-q", cwd=files)
+    printed = call("predict", "fitted", "new.csv", "-q")
     assert printed.stdout == (files / "p.csv").read_text()
     named = np.load(files / "p.npy", allow_pickle=False)
     assert set(named) == {"in, or near", "outside"}
@@ -192,12 +226,12 @@ def test_a_projected_store_and_new_rows_of_a_file(call: Any, tmp_path: Path) -> 
 
 
 def test_a_cluster_gives_the_same_and_is_used(
-    cli: Cli, store: Path, model: Path, cluster_client: Any
+    cli: Cli, call: Any, store: Path, model: Path, cluster_client: Any
 ) -> None:
     def tasks(dask_scheduler: Any) -> int:
         return int(dask_scheduler.transition_counter)
 
-    alone = cli("score", "fitted", "store.zarr", "--json")
+    alone = call("score", "fitted", "store.zarr", "--json")
     for way in ("option", "environment"):
         before = cluster_client.run_on_scheduler(tasks)
         address = cluster_client.scheduler.address

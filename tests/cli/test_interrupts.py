@@ -19,11 +19,11 @@ FIT = ("fit", "many.zarr", "model", "--map", "random", "--components", "40", "--
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a store of a hundred small blocks."""
+    """A folder with a store of many small blocks."""
     folder = tmp_path_factory.mktemp("many")
     X = np.random.default_rng(0).normal(size=(12_000, 5)).astype("float32")
     y = np.where(X[:, 0] * X[:, 1] > 0, "same", "opposite")
-    rf.ingest((X, y), folder / "many.zarr", block_size=120 * 20)
+    rf.ingest((X, y), folder / "many.zarr", block_size=600 * 20)
     return folder
 
 
@@ -54,11 +54,11 @@ def coefficients(path: Path) -> Any:
 
 
 def test_a_fit_goes_on_whatever_stopped_it(many: Path) -> None:
-    whole = run_cli(*FIT[:2], "undisturbed", *FIT[3:], "60", "-q", cwd=many)
+    whole = run_cli(*FIT[:2], "undisturbed", *FIT[3:], "40", "-q", cwd=many)
     assert whole.returncode == 0, whole.stderr
     checkpoint = many / "model.unfinished" / "sgd.npz"
 
-    first = start(*FIT, "60", "-q", cwd=many)
+    first = start(*FIT, "40", "-q", cwd=many)
     stop_when(first, checkpoint.exists, signal.SIGKILL)
     assert first.returncode == -signal.SIGKILL
     assert not (many / "model").exists()
@@ -68,10 +68,10 @@ def test_a_fit_goes_on_whatever_stopped_it(many: Path) -> None:
     assert "goes on where it stopped" in unfinished.stderr
     other = run_cli(*FIT, "7", cwd=many)
     assert other.returncode == 2
-    assert "epochs was 60 and is now 7" in other.stderr
+    assert "epochs was 40 and is now 7" in other.stderr
 
     at = checkpoint.stat().st_mtime_ns
-    second = start(*FIT, "60", cwd=many)
+    second = start(*FIT, "40", cwd=many)
     _, said = stop_when(second, lambda: checkpoint.stat().st_mtime_ns > at, signal.SIGINT)
     assert second.returncode == 130
     assert "Going on with model.unfinished." in said
@@ -79,7 +79,7 @@ def test_a_fit_goes_on_whatever_stopped_it(many: Path) -> None:
     assert said.splitlines()[-1].startswith("Interrupted: call the same command again to go on")
     assert "Traceback" not in said
 
-    last = run_cli(*FIT, "60", "-q", cwd=many)
+    last = run_cli(*FIT, "40", "-q", cwd=many)
     assert last.returncode == 0, last.stderr
     np.testing.assert_array_equal(coefficients(many / "model"), coefficients(many / "undisturbed"))
     assert not (many / "model.unfinished").exists()
@@ -91,20 +91,26 @@ def test_a_terminated_ingest_is_resumed_and_never_seen_half(many: Path) -> None:
     args = ("ingest", "rows.npy", "half.zarr", "--block-size", "6400")
     work = many / "half.zarr.unfinished"
     process = start(*args, cwd=many)
-    _, said = stop_when(process, lambda: len(list(work.glob("X/c/*"))) > 3, signal.SIGTERM)
+    _, said = stop_when(process, lambda: len(list(work.glob("X/c/*"))) > 40, signal.SIGTERM)
     assert process.returncode == 143
     assert "half.zarr.unfinished keeps what is done" in said.splitlines()[-1]
     assert not (many / "half.zarr").exists()
     for reading in (("info", "half.zarr"), ("fit", "half.zarr", "m")):
         done = run_cli(*reading, cwd=many)
         assert (done.returncode, done.stdout) == (4, "")
-    before = {path.name: path.stat().st_mtime_ns for path in work.glob("X/c/*/0")}
+    before = times(work)
     done = run_cli(*args, "-q", cwd=many)
     assert done.returncode == 0, done.stderr
     assert not work.exists()
     np.testing.assert_array_equal(rf.open_dataset(many / "half.zarr").X.compute(), rows)
-    after = {path.name: path.stat().st_mtime_ns for path in (many / "half.zarr").glob("X/c/*/0")}
-    assert {name: after[name] for name in before} == before
+    kept = before.items() & times(many / "half.zarr").items()
+    assert len(kept) > 20  # all but those that were being written
+
+
+def times(store: Path) -> dict[str, int]:
+    """Return when each block was written."""
+    blocks = store.glob("X/c/*/0")
+    return {str(path.relative_to(store)): path.stat().st_mtime_ns for path in blocks}
 
 
 def test_a_reader_that_goes_away_is_no_error(many: Path) -> None:
