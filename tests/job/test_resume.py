@@ -19,14 +19,6 @@ RACES = 8
 """A phase may end before the signal arrives; then its record is taken away and it begins anew."""
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that nobody disturbed."""
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    run_job(None, folder, settings=SMALL, scheduler="threads")
-    return folder
-
-
 def wait_for(folder: Path, text: str, after: int, process: subprocess.Popen[str]) -> bool:
     """Wait until the log says something new; False when the process ended before."""
     log = folder / "run.log"
@@ -57,6 +49,7 @@ def stop_in(folder: Path, phase: int, number: int, *args: str) -> subprocess.Pop
     pytest.fail(f"phase {name} was always over before the signal came")
 
 
+@pytest.mark.timeout(900)  # eleven processes, however busy the machine is
 def test_killed_in_every_phase_it_ends_the_same(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     for phase in range(len(PHASES)):
@@ -72,6 +65,7 @@ def test_killed_in_every_phase_it_ends_the_same(whole: Path, tmp_path: Path) -> 
     assert {item.name for item in folder.iterdir()} == {*kept, ".lock"}
 
 
+@pytest.mark.timeout(600)
 def test_ctrl_c_says_how_to_go_on(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     compare = [phase.name for phase in PHASES].index("compare")

@@ -16,41 +16,31 @@ from rfcdask.job import comparable, run_job
 from tests.job.helpers import SMALL, results_of
 
 
-@pytest.fixture(scope="module")
-def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished small run on threads."""
-    folder = tmp_path_factory.mktemp("small") / "run"
-    lines: list[str] = []
-    run_job(None, folder, settings=SMALL, scheduler="threads", say=lines.append)
-    assert lines[0] == "[1/9] bringing the data to disk ..."
-    return folder
-
-
 def parts(folder: Path) -> tuple[Any, Any]:
     """Split as the run does, from the store as it lies there."""
     return rf.open_dataset(folder / "data.zarr").split(800, random_state=0)
 
 
-def test_the_saved_model_gives_the_reported_confusion(run_folder: Path) -> None:
-    results = results_of(run_folder)
-    _, test = parts(run_folder)
+def test_the_saved_model_gives_the_reported_confusion(whole: Path) -> None:
+    results = results_of(whole)
+    _, test = parts(whole)
     X, y = test.X.compute(), test.y.compute()
-    model = rf.load(run_folder / "model")  # takes rows as they are in the store
+    model = rf.load(whole / "model")  # takes rows as they are in the store
     wanted = confusion_matrix(y, model.predict(X))
     assert results["confusion"] == {"labels": ["0", "1"], "matrix": wanted.tolist()}
     assert results["model"]["accuracy"] == pytest.approx(np.trace(wanted) / 800)
     assert results["model"]["path"] == "model"
 
 
-def test_the_linear_baseline_is_that_of_scikit_learn(run_folder: Path) -> None:
-    train, test = (part.standardize() for part in parts(run_folder))
+def test_the_linear_baseline_is_that_of_scikit_learn(whole: Path) -> None:
+    train, test = (part.standardize() for part in parts(whole))
     exact = SklearnRidge().fit(train.X.compute().astype(float), train.y.compute())
     wanted = exact.score(test.X.compute().astype(float), test.y.compute())
-    assert results_of(run_folder)["linear"]["accuracy"] == pytest.approx(wanted, abs=2e-3)
+    assert results_of(whole)["linear"]["accuracy"] == pytest.approx(wanted, abs=2e-3)
 
 
-def test_results_hold_every_section(run_folder: Path) -> None:
-    results = results_of(run_folder)
+def test_results_hold_every_section(whole: Path) -> None:
+    results = results_of(whole)
     assert list(results) == [
         "format",
         "rfcdask",
@@ -93,36 +83,36 @@ def test_results_hold_every_section(run_folder: Path) -> None:
     ]
     assert all(phase["peak_bytes"] > 50e6 for phase in results["phases"])
     assert results["kernel"]["rule"] == "tuned"
-    assert "<html" in (run_folder / "report.html").read_text()
+    assert "<html" in (whole / "report.html").read_text()
 
 
-def test_a_compared_map_is_the_one_users_get(run_folder: Path) -> None:
-    results = results_of(run_folder)
+def test_a_compared_map_is_the_one_users_get(whole: Path) -> None:
+    results = results_of(whole)
     kernel = results["kernel"]["gamma"]
     found = {(row["method"], row["n_components"]): row for row in results["comparison"]}
     assert found[("compressed", 16)]["kernel_error"] < found[("giga", 16)]["kernel_error"]
-    model = rf.load(run_folder / "model")["features"]
+    model = rf.load(whole / "model")["features"]
     assert model.get_params()["label_weight"] == 0.3
     assert model.gamma_ == kernel
     assert model.n_candidates == 120
-    test = parts(run_folder)[1].standardize()
+    test = parts(whole)[1].standardize()
     error = rf.kernel_error(model, test.X.compute(), random_state=0)
     assert found[("compressed-labels", 16)]["kernel_error"] == pytest.approx(error, rel=1e-4)
 
 
 def test_the_same_with_any_number_of_workers_and_another_with_another_seed(
-    run_folder: Path, tmp_path: Path, cluster_client: Any
+    whole: Path, tmp_path: Path, cluster_client: Any
 ) -> None:
     other = run_job(None, tmp_path / "two", settings=SMALL, scheduler=cluster_client)
     assert other["machine"]["workers"] == 2
-    assert comparable(other) == comparable(results_of(run_folder))
+    assert comparable(other) == comparable(results_of(whole))
     few = SMALL | {"seed": 1, "methods": ["random"], "method": "random"}
     seeded = run_job(None, tmp_path / "seed", settings=few, scheduler="threads")
     assert seeded["model"]["accuracy"] != other["model"]["accuracy"]
 
 
-def test_comparable_leaves_only_what_must_agree(run_folder: Path) -> None:
-    text = json.dumps(comparable(results_of(run_folder)))
+def test_comparable_leaves_only_what_must_agree(whole: Path) -> None:
+    text = json.dumps(comparable(results_of(whole)))
     for word in ("seconds", "per_row", "per_second", "peak_bytes", "created", "path"):
         assert word not in text.replace('"path": "model"', "")
     assert '"kernel_error"' in text
