@@ -18,9 +18,12 @@ from rfcdask.evaluate import kernel_error
 from rfcdask.features import CompressedFeatures, JLFeatures, NystroemFeatures, RandomFeatures
 from rfcdask.kernels import get_kernel, resolve_gamma
 from rfcdask.linear import RidgeClassifier
+from rfcdask.plots import plot_column, pyplot
 from rfcdask.progress import track
 from rfcdask.sample import draw_rows, gather, gather_finite, pick
 from rfcdask.seeds import seed_of, stream
+from rfcdask.svg.comparisons import against_features, method_legend
+from rfcdask.svg.markup import Markup, el, join
 from rfcdask.tables import Table
 
 METHODS = (
@@ -34,6 +37,8 @@ METHODS = (
     "nystroem-rpcholesky",
 )
 """All methods by name; "giga" and "frank-wolfe" are as in the paper, "compressed" is ours."""
+MEASURED = ("kernel_error", "accuracy", "fit_seconds", "microseconds_per_row", "model_bytes")
+"""The columns with figures."""
 LABEL_WEIGHT = 0.3
 """How much "compressed-labels" looks at the labels."""
 TIMED_ROWS = 20_000
@@ -47,31 +52,42 @@ class Comparison(Table):
     and ``model_bytes`` (what `transform` needs).
     """
 
-    def plot(self, axes: Any = None) -> Any:
+    def plot(self, axes: Any = None, *, ax: Any = None, column: str | None = None) -> Any:
         """Draw kernel error and accuracy against the number of features; returns the axes.
 
         Parameters
         ----------
         axes : sequence of two matplotlib axes, optional
-            New ones are made otherwise.
+            For kernel error and accuracy; new ones are made otherwise.
+        ax : matplotlib axes, optional
+            Draw one column only, here.
+        column : str, optional
+            Draw this column only, in `ax` or new axes; "accuracy" where only `ax` is given.
         """
-        import matplotlib.pyplot as plt
-
+        if ax is not None or column is not None:
+            drawn = self._plot_column(ax, column or "accuracy")
+            drawn.legend(fontsize="small", frameon=False)
+            return drawn
         if axes is None:
-            _, axes = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
-        for ax, column in zip(axes, ("kernel_error", "accuracy"), strict=True):
-            for method in dict.fromkeys(self["method"]):
-                rows = [row for row in self if row["method"] == method]
-                ax.plot(
-                    [row["n_components"] for row in rows],
-                    [row[column] for row in rows],
-                    marker="o",
-                    label=method,
-                )
-            ax.set(xlabel="features", ylabel=column.replace("_", " "), xscale="log")
-        axes[0].set_yscale("log")
-        axes[1].legend(fontsize="small")
+            _, axes = pyplot().subplots(1, 2, figsize=(9, 3.5), layout="constrained")
+        for one, name in zip(axes, ("kernel_error", "accuracy"), strict=True):
+            self._plot_column(one, name)
+        axes[1].legend(fontsize="small", frameon=False)
         return axes
+
+    def _plot_column(self, ax: Any, column: str) -> Any:
+        if column not in MEASURED:
+            raise ValueError(f"column={column!r} must be one of {', '.join(MEASURED)}.")
+        label = column.replace("_", " ")
+        return plot_column(ax, self.rows, column, label=label, log=column != "accuracy")
+
+    def _repr_html_(self) -> str:
+        if not self.rows:
+            return super()._repr_html_()
+        drawings = [against_features(self.rows, name) for name in ("kernel_error", "accuracy")]
+        boxes = [el("div", drawing, style="flex:1 1 20em;max-width:28em") for drawing in drawings]
+        row = el("div", *boxes, style="display:flex;flex-wrap:wrap;gap:1em")
+        return join(Markup(super()._repr_html_()), method_legend(self.rows), row)
 
 
 class _Data(NamedTuple):

@@ -28,8 +28,8 @@ PERSISTABLE: dict[str, Callable[[], Callable[..., Any]]] = {
     "RidgeClassifier": _lazily("rfcdask.linear.ridge_classifier", "RidgeClassifier"),
     "PCA": _lazily("rfcdask.linear.pca", "PCA"),
     "Moments": _lazily("rfcdask.linear.moments", "Moments"),
-    "ErrorPath": _lazily("rfcdask.features.compression", "ErrorPath"),
-    "RefinePath": _lazily("rfcdask.features.compression", "RefinePath"),
+    "ErrorPath": _lazily("rfcdask.features.paths", "ErrorPath"),
+    "RefinePath": _lazily("rfcdask.features.paths", "RefinePath"),
 }
 
 

@@ -15,13 +15,17 @@ import dask.array as da
 import numpy as np
 
 from rfcdask._types import Matrix
+from rfcdask.display import box, folded
 from rfcdask.features import CompressedFeatures
 from rfcdask.kernels import get_kernel, resolve_gamma
 from rfcdask.linear import RidgeClassifier, SGDClassifier
+from rfcdask.plots import plot_grid
 from rfcdask.sample import draw_rows, gather, gather_finite
 from rfcdask.seeds import seed_of, stream
+from rfcdask.svg.markup import Markup, el
 from rfcdask.svm_folds import Sample
 from rfcdask.tables import Table
+from rfcdask.tuning_grid import grid_drawing, grid_of
 from rfcdask.tuning_search import rungs, search
 
 GAMMA_FACTORS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0)
@@ -75,8 +79,25 @@ class TuneResult:
             f"on {self.n_rows:,} rows)"
         )
 
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the mean accuracy of every gamma and C, from the most rows each was tried on.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            New ones are made otherwise.
+        """
+        found = grid_of(self.table.rows)
+        ax = plot_grid(ax, found.values, found.row_names, found.column_names)
+        ax.set(xlabel="gamma", ylabel="C", title="mean accuracy over folds")
+        return ax
+
     def _repr_html_(self) -> str:
-        return f"<p><code>{self!r}</code></p>{self.table._repr_html_()}"
+        tables = [folded("Everything that was tried", Markup(self.table._repr_html_()))]
+        if self.label_table is not None:
+            tables.append(folded("Label weights", Markup(self.label_table._repr_html_())))
+        drawing = grid_drawing(grid_of(self.table.rows), (self.C, self.gamma))
+        return box(el("p", el("code", repr(self))), drawing, *tables)
 
     def pipeline(self, n_components: int = 500) -> Any:
         """Return an unfitted feature map and classifier with the settings found."""

@@ -12,11 +12,13 @@ from dask.base import tokenize
 
 from rfcdask._types import Array, DaskArray, FloatArray
 from rfcdask.data import _repr
+from rfcdask.data.counts import class_counts
 from rfcdask.data.errors import DataError
 from rfcdask.data.gather import Rows, choose_rows, gather, remember_reader
 from rfcdask.data.projection import SparseProjection
 from rfcdask.data.reader import Reader
 from rfcdask.data.views import StandardReader, split_readers
+from rfcdask.plots import plot_bars
 from rfcdask.seeds import seed_of
 
 
@@ -168,6 +170,17 @@ class Dataset:
         shuffled = bool(self.attrs.get("shuffled"))
         seed = seed_of(random_state)
         return self.rows(choose_rows(self.reader, n_rows, seed, shuffled=shuffled), client=client)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the rows of each class, for which all labels are read; returns the axes.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            New ones are made otherwise.
+        """
+        counts = class_counts(self)
+        return plot_bars(ax, list(counts), list(counts.values()), "rows")
 
     def __repr__(self) -> str:
         return _repr.text(self)

@@ -16,9 +16,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from rfcdask._types import Array, DaskArray, IntArray, Matrix
 from rfcdask.blocks import check_finite, feature_dtype
+from rfcdask.display import Facts, Shown
 from rfcdask.kernels import Kernel, get_kernel, resolve_gamma
 from rfcdask.sample import draw_rows, gather_finite, one_column_block, require_known_rows
 from rfcdask.seeds import seed_of, stream
+from rfcdask.svg.numbers import count, number
 from rfcdask.threads import available_cpus
 
 GAMMA_ROWS = 5000
@@ -28,7 +30,7 @@ _THREADS_FROM_VALUES = 1 << 20
 Evaluator = Callable[..., Array]
 
 
-class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class FeatureMap(Shown, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of the feature maps; not for direct use.
 
     A map learns from a small sample of rows and is applied block by block. `transform` takes numpy
@@ -168,6 +170,15 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         kernel = get_kernel(self.kernel)
         self.gamma_ = resolve_gamma(self.gamma, kernel, rows)
         return kernel
+
+    def _facts(self) -> Facts:
+        if not hasattr(self, "gamma_"):
+            return []
+        return [
+            ("features", count(self._n_features_out)),
+            ("kernel", f"{get_kernel(self.kernel).name}, gamma {number(self.gamma_)}"),
+            ("columns", count(self.n_features_in_)),
+        ]
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

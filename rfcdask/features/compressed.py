@@ -6,9 +6,11 @@ import warnings
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from rfcdask._types import Array, DaskArray, IntArray, Matrix
 from rfcdask.blocks import CosineBlock, feature_dtype
+from rfcdask.display import Facts
 from rfcdask.features.base import (
     Evaluator,
     FeatureMap,
@@ -17,13 +19,16 @@ from rfcdask.features.base import (
     check_count,
     check_kernel_parameters,
 )
-from rfcdask.features.compression import Compression, ErrorPath, RefinePath
+from rfcdask.features.compression import Compression
+from rfcdask.features.paths import ErrorPath, RefinePath
 from rfcdask.features.random import PHASES
 from rfcdask.frequencies import check_sampling
 from rfcdask.kernels import Kernel, get_kernel
 from rfcdask.sample import draw_pairs, draw_rows, gather, gather_finite
 from rfcdask.selection.path import check_solver
 from rfcdask.selection.target import label_columns
+from rfcdask.svg.markup import Markup
+from rfcdask.svg.numbers import count, number
 
 TARGETS = ("kernel", "candidates")
 HELDOUT_ROWS = 1000
@@ -255,6 +260,34 @@ class CompressedFeatures(FeatureMap):
         labels = label_columns(gather(y, np.concatenate([sampled, heldout]), client))
         labels *= np.sqrt(self.label_weight)
         return _Gathered(rows, pairs, rest, labels[: len(sampled)], labels[len(sampled) :])
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the error path with the size that was kept; returns the axes.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            New ones are made otherwise.
+        """
+        check_is_fitted(self, "error_path_")
+        return self.error_path_.plot(ax, chosen=len(self.weights_), refined=self._refined())
+
+    def _refined(self) -> float | None:
+        return self.heldout_error_ if getattr(self, "refine_path_", None) is not None else None
+
+    def _facts(self) -> Facts:
+        known = super()._facts()
+        if not known or not hasattr(self, "heldout_error_"):
+            return known
+        chosen = f"of {count(self.n_candidates)} candidates by {self.solver}"
+        return [
+            (known[0][0], f"{known[0][1]} {chosen}"),
+            *known[1:],
+            ("held-out error", number(self.heldout_error_)),
+        ]
+
+    def _drawing(self) -> Markup:
+        return self.error_path_.drawing(chosen=len(self.weights_), refined=self._refined())
 
     @property
     def _n_features_out(self) -> int:

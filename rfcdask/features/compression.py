@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import dask.config
 import numpy as np
@@ -11,6 +10,7 @@ from dask.utils import parse_bytes
 
 from rfcdask._types import Array, IntArray, Matrix
 from rfcdask.blocks import CosineBlock, feature_dtype
+from rfcdask.features.paths import ErrorPath, RefinePath
 from rfcdask.features.random import draw_candidates, unweighted_block
 from rfcdask.frequencies import Frequencies
 from rfcdask.kernels import Kernel
@@ -26,21 +26,6 @@ from rfcdask.selection.target import PairTarget, RowTarget
 from rfcdask.sparse import is_sparse
 
 FLOAT32 = np.dtype(np.float32)
-
-
-class ErrorPath(NamedTuple):
-    """Relative errors of a selection at each size."""
-
-    sizes: IntArray
-    sampled: Array
-    heldout: Array
-
-
-class RefinePath(NamedTuple):
-    """Relative error on held-out pairs while features were refined."""
-
-    steps: IntArray
-    heldout: Array
 
 
 def memory_budget() -> int:

@@ -11,12 +11,17 @@ from sklearn.utils.extmath import svd_flip
 from sklearn.utils.validation import check_is_fitted
 
 from rfcdask._types import Array, DaskArray
+from rfcdask.display import Facts, Shown
 from rfcdask.linear.accumulate import Fold, collect, matrix_and_weights
 from rfcdask.linear.moments import Moments
 from rfcdask.linear.predictor import map_rows, score_dtype
+from rfcdask.plots import plot_curve
+from rfcdask.svg.markup import Markup
+from rfcdask.svg.numbers import count, share
+from rfcdask.svg.paths import curve
 
 
-class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class PCA(Shown, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Principal component analysis in one pass; of kernel features, kernel PCA.
 
     Parameters
@@ -94,6 +99,37 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         scale = np.sqrt(self.explained_variance_) if self.whiten else np.ones(self.n_components_)
         return X @ (scale[:, None] * self.components_) + self.mean_
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the part of the variance explained by the first components; returns the axes.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            New ones are made otherwise.
+        """
+        check_is_fitted(self)
+        numbers, shares = zip(*self._explained(), strict=True)
+        ax = plot_curve(ax, numbers, shares, "components", "explained variance", marker=".")
+        ax.set_ylim(0, 1.05)
+        return ax
+
+    def _explained(self) -> list[tuple[float, float]]:
+        """Return how much of the variance the first k components hold, for each k."""
+        shares = np.cumsum(self.explained_variance_ratio_).tolist()
+        return [(float(k), part) for k, part in enumerate(shares, 1)]
+
+    def _facts(self) -> Facts:
+        if not hasattr(self, "components_"):
+            return []
+        return [
+            ("components", f"{count(self.n_components_)} of {count(len(self.mean_))} columns"),
+            ("explained variance", share(float(self.explained_variance_ratio_.sum()))),
+            ("rows", count(self.n_samples_)),
+        ]
+
+    def _drawing(self) -> Markup:
+        return curve(self._explained(), "components", "explained variance")
 
     @property
     def _n_features_out(self) -> int:

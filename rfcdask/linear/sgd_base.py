@@ -8,23 +8,50 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
 from rfcdask._types import Array, DaskArray
+from rfcdask.display import Facts, Shown
 from rfcdask.linear.checkpoint import Checkpoint
+from rfcdask.linear.facts import model_facts
 from rfcdask.linear.lesson import Lesson, State
 from rfcdask.linear.settings import Settings, check_settings
 from rfcdask.linear.stream import Blocks, Runner
 from rfcdask.linear.training import Course, Outcome, fresh_state, study_blocks, train, train_epoch
+from rfcdask.plots import plot_history
 from rfcdask.progress import track
 from rfcdask.seeds import seed_of
+from rfcdask.svg.markup import Markup
+from rfcdask.svg.numbers import count, number
+from rfcdask.svg.paths import training_curve
 
 
-class StochasticModel(BaseEstimator):
+class StochasticModel(Shown, BaseEstimator):
     """What classifier and regressor share: the way from arrays to coefficients."""
 
     coef_: Array
     intercept_: Any
     n_features_in_: int
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the mean loss of each epoch; returns the axes.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            New ones are made otherwise.
+        """
+        check_is_fitted(self, "history_")
+        return plot_history(ax, self.history_)
+
+    def _facts(self) -> Facts:
+        if not hasattr(self, "history_"):
+            return []
+        known = [("epochs", count(self.n_iter_)), ("alpha", number(self.alpha_))]
+        return [*model_facts(self), *known, ("last loss", number(self.history_[-1]["loss"]))]
+
+    def _drawing(self) -> Markup | None:
+        return training_curve(self.history_) if len(self.history_) > 1 else None
 
     def _settings(self) -> Settings:
         return check_settings(self)

@@ -1,0 +1,119 @@
+"""Drawings with matplotlib, which is imported only when something is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rfcdask.svg.styles import LIGHT, short_title, styles_for, title_of
+
+MARKERS = {"circle": "o", "diamond": "D", "square": "s", "triangle": "^", "down": "v"}
+
+
+def pyplot() -> Any:
+    """Return matplotlib's pyplot, or raise an ImportError that names the remedy."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(
+            'Drawing needs matplotlib: pip install "rfcdask[plots]".', name=error.name
+        ) from error
+    return plt
+
+
+def axes_or_new(ax: Any, size: tuple[float, float] = (5.0, 3.5)) -> Any:
+    """Return the given axes, or those of a new figure."""
+    if ax is not None:
+        return ax
+    _, made = pyplot().subplots(figsize=size, layout="constrained")
+    return made
+
+
+def plot_error_path(
+    ax: Any,
+    sizes: Any,
+    sampled: Any,
+    heldout: Any,
+    chosen: int | None = None,
+    refined: float | None = None,
+) -> Any:
+    """Draw the error along a selection, the kept size and the error after refinement."""
+    ax = axes_or_new(ax)
+    alone = "o" if len(sizes) == 1 else None
+    ax.plot(sizes, heldout, color=LIGHT[0], marker=alone, label="held-out pairs")
+    ax.plot(sizes, sampled, color=LIGHT[7], marker=alone, ls="--", label="sampled pairs")
+    if chosen is not None:
+        ax.axvline(chosen, color="0.6", lw=1, zorder=0)
+    if chosen is not None and refined is not None:
+        ax.plot([chosen], [refined], "D", color=LIGHT[1], label="after refinement")
+    ax.set(xlabel="features kept", ylabel="relative kernel error", yscale="log")
+    ax.legend(frameon=False, fontsize="small")
+    return ax
+
+
+def plot_curve(ax: Any, x: Any, y: Any, xlabel: str, ylabel: str, **more: Any) -> Any:
+    """Draw one line with points."""
+    ax = axes_or_new(ax)
+    ax.plot(x, y, **({"color": LIGHT[0], "marker": "o"} | more))
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+    return ax
+
+
+def plot_history(ax: Any, history: Sequence[Mapping[str, float]]) -> Any:
+    """Draw the mean loss of each epoch, on rows learned from and on rows held out."""
+    epochs = [entry["epoch"] for entry in history]
+    losses = [entry["loss"] for entry in history]
+    ax = plot_curve(ax, epochs, losses, "epoch", "mean loss", label="rows learned from")
+    held = [(entry["epoch"], entry["held_out_loss"]) for entry in history if len(entry) > 2]
+    if held:
+        ax.plot(*zip(*held, strict=True), "D-", color=LIGHT[1], label="rows held out")
+        ax.legend(frameon=False, fontsize="small")
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    return ax
+
+
+def plot_column(
+    ax: Any, rows: Sequence[Mapping[str, Any]], column: str, *, label: str, log: bool
+) -> Any:
+    """Draw a column of a comparison against the number of features, a line a method."""
+    ax = axes_or_new(ax)
+    for method, style in styles_for([str(row["method"]) for row in rows]).items():
+        mine = sorted(
+            (row["n_components"], row[column]) for row in rows if str(row["method"]) == method
+        )
+        ax.plot(
+            *zip(*mine, strict=True),
+            marker=MARKERS[style.shape],
+            color=style.hex,
+            lw=2 if style.strong else 1.2,
+            label=title_of(method),
+        )
+    ax.set(xlabel="features", ylabel=label, xscale="log", yscale="log" if log else "linear")
+    return ax
+
+
+def plot_grid(
+    ax: Any, values: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str]
+) -> Any:
+    """Draw a table of numbers as shaded cells with the numbers in them."""
+    ax = axes_or_new(ax)
+    image = ax.imshow(values, cmap="Blues", aspect="auto")
+    ax.set_xticks(range(len(columns)), columns)
+    ax.set_yticks(range(len(rows)), rows)
+    middle = sum(image.get_clim()) / 2
+    for i, line in enumerate(values):
+        for j, value in enumerate(line):
+            if value == value:  # what was not tried is not a number
+                tone = "white" if value > middle else "black"
+                ax.text(j, i, f"{value:.3f}", ha="center", va="center", color=tone, fontsize=8)
+    return ax
+
+
+def plot_bars(ax: Any, names: Sequence[str], values: Sequence[float], xlabel: str) -> Any:
+    """Draw a bar a name, the first at the top."""
+    ax = axes_or_new(ax)
+    ax.barh(range(len(names)), values, color=LIGHT[0])
+    ax.set_yticks(range(len(names)), [short_title(name, 24) for name in names])
+    ax.invert_yaxis()
+    ax.set(xlabel=xlabel)
+    return ax

@@ -1,0 +1,300 @@
+"""What to use, in plain sentences with the numbers that speak for it.
+
+The most accurate method sets the mark. Everything within the sampling error of the test rows
+counts as equally accurate, and of those the cheapest is taken, be it ours or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rfcdask.report.measured import (
+    Measured,
+    Results,
+    as_accurate,
+    best_accuracy,
+    compared_rows,
+    comparison_of,
+    section,
+    standard_error,
+)
+from rfcdask.svg.numbers import count, finite, micros, number, share, size
+
+SAME_SPEED = 1.15
+"""Two times a row whose ratio is below this count as the same: clocks are not better."""
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What the sentences are made from."""
+
+    rows: list[Measured]
+    tested: int
+    linear: float | None
+    majority: float | None
+
+    def percent(self, accuracy: float | None) -> str:
+        return share(accuracy, self.digits)
+
+    @property
+    def digits(self) -> int:
+        """As many as the test rows support: two once the error is below .05 points."""
+        best = best_accuracy(self.rows)
+        error = standard_error(best.accuracy or 0.5, self.tested) if best else 0.01
+        return 2 if 0 < error < 5e-4 else 1
+
+
+def recommend(results: Results) -> dict[str, str]:
+    """Return what to use and why.
+
+    Parameters
+    ----------
+    results : mapping
+        The content of ``results.json``; whatever is missing is not spoken of.
+
+    Returns
+    -------
+    dict
+        ``text``, one sentence, and ``reason``, some sentences with numbers.
+    """
+    facts = _Facts(
+        comparison_of(results),
+        compared_rows(results),
+        finite(section(results, "linear").get("accuracy")),
+        _majority(results),
+    )
+    best = best_accuracy(facts.rows)
+    if best is None:
+        return _without_accuracy(facts, results)
+    if facts.linear is not None and as_accurate(facts.linear, best.accuracy or 0, facts.tested):
+        return _linear_is_enough(facts, best)
+    equal = [
+        row
+        for row in facts.rows
+        if row.accuracy is not None and as_accurate(row.accuracy, best.accuracy or 0, facts.tested)
+    ]
+    pick = _cheapest(equal)
+    sentences = [
+        *_why(facts, pick, best, equal),
+        *_other_side(facts, pick, equal),
+        *_plain_features(facts, pick),
+        *_against_linear(facts, pick),
+        *_against_majority(facts, pick.accuracy or 0),
+    ]
+    return {"text": _use(pick), "reason": " ".join(sentences)}
+
+
+def _use(row: Measured) -> str:
+    name, n = _name(row), count(row.features)
+    return f"Use {n} {name}." if "features" in name else f"Use {name} with {n} features."
+
+
+def _at(row: Measured) -> str:
+    name, n = _name(row), count(row.features)
+    return f"{n} {name}" if "features" in name else f"{name} with {n} features"
+
+
+def _name(row: Measured) -> str:
+    names = {
+        "compressed": "compressed features",
+        "compressed-labels": "compressed features with labels",
+        "random": "plain random features (RFM)",
+    }
+    return names.get(row.method, row.title)
+
+
+def _upper(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
+
+def _cheapest(rows: Sequence[Measured]) -> Measured:
+    """Return the fastest a row; of equally fast ones the smallest, then the most accurate."""
+    unknown = float("inf")
+    fastest = min(row.micros or unknown for row in rows)
+    fast = [row for row in rows if (row.micros or unknown) <= fastest * SAME_SPEED]
+    smallest = min(row.size or unknown for row in fast)
+    small = [row for row in fast if (row.size or unknown) <= smallest * 1.02]
+    return max(small, key=lambda row: (row.accuracy or 0, -(row.error or 0)))
+
+
+def _why(facts: _Facts, pick: Measured, best: Measured, equal: Sequence[Measured]) -> list[str]:
+    """Say how the pick stands to the rest in accuracy."""
+    others = [row for row in equal if row != pick]
+    tested = f" on {count(facts.tested)} held-out rows" if facts.tested else ""
+    if not others:
+        return _clear_winner(facts, pick, tested)
+    error = standard_error(pick.accuracy or 0, facts.tested)
+    bound = f" ± {100 * error:.{facts.digits}f}" if error else ""
+    return [
+        f"{len(others) + 1} of {len(facts.rows)} settings are equally accurate within the sampling "
+        f"error{tested} ({facts.percent(pick.accuracy)}{bound}; the highest is "
+        f"{facts.percent(best.accuracy)}, {_name(best)} with {count(best.features)}), and this is "
+        f"the cheapest of them{_costs(pick)}."
+        if best != pick
+        else f"It has the highest accuracy{tested} ({facts.percent(pick.accuracy)}{bound}), and of "
+        f"the {len(others) + 1} settings within the sampling error of it none is cheaper"
+        f"{_costs(pick)}."
+    ]
+
+
+def _costs(row: Measured) -> str:
+    said = []
+    if row.micros is not None:
+        said.append(f"{micros(row.micros)} a row")
+    if row.size is not None:
+        said.append(size(row.size))
+    return f" ({', '.join(said)})" if said else ""
+
+
+def _clear_winner(facts: _Facts, pick: Measured, tested: str) -> list[str]:
+    rest = best_accuracy(row for row in facts.rows if row.method != pick.method)
+    if rest is None:
+        return [f"It has the highest accuracy{tested} ({facts.percent(pick.accuracy)})."]
+    if rest.features == pick.features:
+        where = f" at {count(pick.features)} features"
+        return [
+            f"{_upper(_name(pick))} {_verb(pick)} more accurate here{where} than every other "
+            f"method{tested} ({facts.percent(pick.accuracy)} against "
+            f"{facts.percent(rest.accuracy)} for {_name(rest)})."
+        ]
+    return [
+        f"It has the highest accuracy{tested} ({facts.percent(pick.accuracy)}; the next is "
+        f"{_at(rest)}, {facts.percent(rest.accuracy)})."
+    ]
+
+
+def _verb(row: Measured) -> str:
+    return "are" if "features" in _name(row) else "is"
+
+
+def _other_side(facts: _Facts, pick: Measured, equal: Sequence[Measured]) -> list[str]:
+    """Set Nyström against random features, whichever of them won."""
+    wanted = (lambda row: row.ours) if pick.nystroem else (lambda row: row.nystroem)
+    rivals = [row for row in facts.rows if wanted(row)]
+    rival = best_accuracy([r for r in rivals if r.features == pick.features] or rivals)
+    if rival is None:
+        return []
+    said = []
+    if rival not in equal:
+        if abs((pick.accuracy or 0) - (rival.accuracy or 0)) > 0 and not _named(facts, pick, rival):
+            said.append(f"{_accuracy_against(facts, rival)}")
+    elif rival.features == pick.features:
+        said.append(
+            f"{_name(rival)} {_verb(rival)} equally accurate ({facts.percent(rival.accuracy)})"
+        )
+    speed = _speed(pick, rival)
+    if speed:
+        said.append(speed)
+    return [_upper("; ".join(said)) + "."] if said else []
+
+
+def _named(facts: _Facts, pick: Measured, rival: Measured) -> bool:
+    """Tell whether the sentence on the winner has named this rival already."""
+    rest = best_accuracy(row for row in facts.rows if row.method != pick.method)
+    return rival == rest
+
+
+def _accuracy_against(facts: _Facts, rival: Measured) -> str:
+    return f"{_at(rival)} {'reach' if _verb(rival) == 'are' else 'reaches'} " + facts.percent(
+        rival.accuracy
+    )
+
+
+def _speed(pick: Measured, rival: Measured) -> str:
+    if not pick.micros or not rival.micros:
+        return ""
+    ratio = rival.micros / pick.micros
+    if 1 / SAME_SPEED < ratio < SAME_SPEED:
+        return f"{_name(pick)} and {_name(rival)} are equally fast a row"
+    fast, slow = (pick, rival) if ratio > 1 else (rival, pick)
+    return (
+        f"{_name(fast)} {_verb(fast)} {_times(max(ratio, 1 / ratio))} times faster a row than "
+        f"{_name(slow)} ({micros(fast.micros)} against {micros(slow.micros)})"
+    )
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:,.0f}"
+
+
+def _plain_features(facts: _Facts, pick: Measured) -> list[str]:
+    """Say what compression gains over plain random features of the same number."""
+    plain = next(
+        (r for r in facts.rows if r.method == "random" and r.features == pick.features), None
+    )
+    if plain is None or not pick.ours or plain.accuracy is None:
+        return []
+    if as_accurate(plain.accuracy, pick.accuracy or 0, facts.tested):
+        nearer = ""
+        if pick.error and plain.error and pick.error < plain.error:
+            times = _times(plain.error / pick.error)
+            nearer = f"; their kernel error is {number(plain.error)}, {times} times as large"
+        return [f"Plain random features of the same number are as accurate here{nearer}."]
+    gain = 100 * ((pick.accuracy or 0) - plain.accuracy)
+    return [f"Plain random features of the same number are {gain:.1f} points less accurate."]
+
+
+def _against_linear(facts: _Facts, pick: Measured) -> list[str]:
+    if facts.linear is None:
+        return []
+    less = 100 * ((pick.accuracy or 0) - facts.linear)
+    return [
+        f"A linear model on the raw columns reaches {facts.percent(facts.linear)}, "
+        f"{less:.{facts.digits}f} points less."
+    ]
+
+
+def _against_majority(facts: _Facts, accuracy: float) -> list[str]:
+    if facts.majority is None or not as_accurate(facts.majority, accuracy, facts.tested):
+        return []
+    return [
+        f"Mind that always answering the commonest class is right for {share(facts.majority)} of "
+        "the rows: nothing has been learned that would beat it."
+    ]
+
+
+def _linear_is_enough(facts: _Facts, best: Measured) -> dict[str, str]:
+    tested = f" on {count(facts.tested)} held-out rows" if facts.tested else ""
+    more = (facts.linear or 0) > (best.accuracy or 0) and not as_accurate(
+        best.accuracy or 0, facts.linear or 0, facts.tested
+    )
+    how = "more accurate than" if more else "as accurate, within the sampling error, as"
+    sentences = [
+        f"It is {how} the best feature map{tested} ({facts.percent(facts.linear)} against "
+        f"{facts.percent(best.accuracy)} for {_at(best)}), and it needs no features at all.",
+        *_against_majority(facts, facts.linear or 0),
+    ]
+    return {"text": "Use a linear model on the raw columns.", "reason": " ".join(sentences)}
+
+
+def _without_accuracy(facts: _Facts, results: Results) -> dict[str, str]:
+    """Speak of what there is: kernel errors, or the model alone."""
+    near = [row for row in facts.rows if row.error is not None]
+    if near:
+        best = min(near, key=lambda row: row.error or 0)
+        return {
+            "text": _use(best),
+            "reason": f"Accuracies were not measured; {_name(best)} {_verb(best)} nearest to the "
+            f"exact kernel (error {number(best.error)}).",
+        }
+    accuracy = finite(section(results, "model").get("accuracy"))
+    if accuracy is None:
+        return {"text": "No recommendation: nothing was compared.", "reason": ""}
+    tested = finite(section(results, "data").get("test_rows"))
+    where = f" on {count(tested)} held-out rows" if tested else " on held-out rows"
+    return {
+        "text": f"The model is right for {share(accuracy)} of the rows it has not seen.",
+        "reason": " ".join(
+            [
+                f"That was measured{where}; other methods were not compared.",
+                *_against_linear(facts, Measured("", 0, None, accuracy, None, None, None)),
+                *_against_majority(facts, accuracy),
+            ]
+        ),
+    }
+
+
+def _majority(results: Results) -> float | None:
+    counts = [finite(value) or 0.0 for value in section(results, "data").get("class_counts") or ()]
+    return max(counts) / sum(counts) if sum(counts) > 0 else None

@@ -1,0 +1,235 @@
+"""The page as text: well formed, complete, small, and closed to whatever data are called."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rfcdask.report import render, write_report
+from tests.report import samples
+from tests.report.wellformed import read, skeleton
+
+SECTIONS = [
+    "run", "data", "comparison", "selection", "confusion", "costs", "plan", "settings", "reproduce",
+]  # fmt: skip
+FROM = {
+    "comparison": "comparison",
+    "selection": "selection",
+    "confusion": "confusion",
+    "phases": "costs",
+    "plan": "plan",
+}
+
+
+def ids(page: str) -> list[str]:
+    return [a["id"] or "" for tag, a in read(page).elements if tag == "section"]
+
+
+def words(page: str) -> str:
+    return " ".join(" ".join(read(page).text).split())
+
+
+@pytest.mark.parametrize(
+    "made",
+    [samples.results, samples.many_sizes, samples.nasty, lambda: samples.many_classes(3)],
+    ids=["one", "many", "nasty", "three classes"],
+)
+def test_well_formed_with_all_sections_in_order(made: Any) -> None:
+    page = render(made())
+    assert page.startswith("<!doctype html>")
+    assert ids(page) == SECTIONS
+    links = [a["href"] for tag, a in read(page).elements if tag == "a"]
+    assert links == [f"#{name}" for name in SECTIONS]
+    assert page.index('class="say"') < page.index("<section")
+
+
+@pytest.mark.parametrize("gone", [*FROM, "kernel", "linear", "model", "machine", "settings"])
+@pytest.mark.parametrize("how", ["missing", "null"])
+def test_what_is_missing_is_left_out(gone: str, how: str) -> None:
+    results = samples.results(**{gone: None})
+    if how == "missing":
+        del results[gone]
+    wanted = [name for name in SECTIONS if name != FROM.get(gone)]
+    assert ids(render(results)) == wanted
+    assert "None" not in words(render(results))
+
+
+def test_format_and_data_are_enough() -> None:
+    page = render({"format": 1, "data": {"name": "small"}})
+    assert ids(page) == ["data"]
+    assert "Kernel features for small" in words(page)
+    read(render({"format": 1, "data": {}}))
+
+
+def test_other_formats_are_refused_with_the_remedy() -> None:
+    with pytest.raises(ValueError, match="format 2, but this version reads format 1"):
+        render({"format": 2, "data": {}})
+    with pytest.raises(ValueError, match="format None"):
+        render({})
+
+
+def test_numbers_of_the_run_are_on_the_page() -> None:
+    shown = words(render(samples.results()))
+    for number in ("1,000,000", "800,000", "93.10%", "64.10%", "0.0103", "1.24", "6,680"):
+        assert number in shown, number
+    for phrase in ("35.2 kiB", "3.11.2", "1 min 41 s", "--set n_components=300", "chosen: 300"):
+        assert phrase in shown, phrase
+    assert "lowest kernel error Nyström (RPCholesky) (0.0103)" in shown
+
+
+def test_a_given_recommendation_is_kept() -> None:
+    said = {"text": "Use your head.", "reason": "It is there."}
+    shown = words(render(samples.results(recommendation=said)))
+    assert "Use your head. It is there." in shown
+
+
+def test_best_values_are_marked_and_equals_alike() -> None:
+    rows = [
+        samples.row("random", accuracy=0.80),
+        samples.row("jl", accuracy=0.81),
+        samples.row("compressed", accuracy=0.9000),
+        samples.row("nystroem", accuracy=0.9001),
+    ]
+    page = render(samples.results(comparison=rows))
+    marked = re.findall(r'<strong class="best">([^<]*)</strong>', page)
+    assert {"90.00%", "90.01%", "0.0142"} <= set(marked)  # Nyström has the lowest error
+    assert not {"80.00%", "81.00%", "0.0812"} & set(marked)
+
+
+def test_one_size_has_no_lines_and_many_have() -> None:
+    def lines(page: str) -> int:
+        compared = page[page.index('id="comparison"') : page.index('id="selection"')]
+        return len([a for tag, a in read_part(compared) if tag == "path" and "stroke-width" in a])
+
+    def read_part(part: str) -> list[tuple[str, dict[str, str | None]]]:
+        whole = f"<section {part}"
+        return read(whole[: whole.rindex("</section>") + len("</section>")]).elements
+
+    single = samples.results()
+    single["data"]["test_rows"] = 0  # without them no margins are drawn
+    assert lines(render(single)) == 0
+    assert lines(render(samples.many_sizes())) == 4 * len(samples.FIGURES)
+
+
+@pytest.mark.parametrize("n", [2, 12, 13, 31, 100, 300])
+def test_any_number_of_classes_stays_small(n: int) -> None:
+    page = render(samples.many_classes(n, wrong=200))
+    read(page)
+    assert len(page.encode()) < 500_000
+    assert ("<title>species 000" in page) == (n <= 12)
+    assert ("the 100 with the most wrong answers" in words(page)) == (n > 100)
+    assert words(page).count("taken for") >= 1
+
+
+def test_the_largest_confusions_come_first() -> None:
+    confusion = {"labels": ["a", "b", "c"], "matrix": [[5, 1, 4], [9, 80, 1], [0, 7, 90]]}
+    shown = words(render(samples.results(confusion=confusion)))
+    assert "of the class b a 9 10.0% c b 7 7.2% a c 4 40.0%" in shown
+
+
+@pytest.mark.parametrize(
+    "matrix", [[[1, 2]], [[1], [2]], [], [[0, 0], [0, 0]], [[3, 0], [0, 4]], [[None, 1], [1, "x"]]]
+)
+def test_matrices_that_hold_nothing_or_do_not_fit(matrix: Any) -> None:
+    results = samples.results(confusion={"labels": ["a", "b"], "matrix": matrix})
+    fits = len(matrix) == 2 and all(len(row) == 2 for row in matrix)
+    assert ("confusion" in ids(render(results))) == fits
+
+
+@pytest.mark.parametrize(
+    "bad", [None, float("nan"), float("inf"), "text", -1.0, 0.0, 1e300, 1e-300]
+)
+def test_figures_that_are_none_do_not_stop_the_page(bad: Any) -> None:
+    rows = [samples.row(name) for name in samples.FIGURES]
+    for k, column in enumerate(list(rows[0])[2:]):
+        rows[k][column] = bad
+    rows[-1] |= dict.fromkeys(list(rows[0])[2:], bad)
+    chosen = samples.selection() | {
+        "refined_heldout": bad,
+        "heldout": [bad] * 300,
+        "weights": [bad],
+    }
+    phases = [{"name": "a", "seconds": bad, "peak_bytes": bad, "rows": bad}]
+    read(render(samples.results(comparison=rows, selection=chosen, phases=phases)))
+
+
+def test_nothing_is_fetched_or_run() -> None:
+    for page in (render(samples.many_sizes()), render(samples.nasty())):
+        found = read(page).elements
+        assert not {tag for tag, _ in found} & {"script", "img", "link", "iframe", "image", "use"}
+        assert not [name for _, a in found for name in a if name.startswith("on") or name == "src"]
+        assert "http://" not in page
+        assert "https://" not in page
+        assert "@import" not in page
+        assert "url(" not in page
+
+
+def test_drawings_say_what_they_show() -> None:
+    drawn = [a for tag, a in read(render(samples.results())).elements if tag == "svg"]
+    for attributes in drawn:
+        hidden = attributes.get("aria-hidden") == "true"
+        assert hidden or (attributes["role"] == "img" and attributes["aria-label"])
+    assert sum(a.get("role") == "img" for a in drawn) == 8
+
+
+# Any text at all, also what no file can hold, and pieces of markup more often than chance.
+PIECES = ["<", ">", "&", '"', "'", "</", "-->", "<!--", "]]>", "<script>", "</svg>", "</style>",
+          "&lt;", "\x00", "\ud800", "\u202e", "\n", "`", "=", "/>"]  # fmt: skip
+TEXT = st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=8)), max_size=6).map("".join)
+
+
+def named(name: str) -> dict[str, Any]:
+    base = samples.results()
+    return samples.results(
+        rfcdask=name,
+        created=name,
+        command=f"run {name}",
+        seed=name,
+        settings={"key": name, "many": [name]},
+        versions={"other": name},
+        machine=base["machine"] | {"platform": f"p{name}", "scheduler": f"s{name}"},
+        data=base["data"] | {"name": f"n{name}", "source": f"s{name}", "classes": [name, "b"]},
+        kernel={"name": name, "gamma": 1.0, "rule": name},
+        comparison=[samples.row(f"m{name}"), samples.row("compressed")],
+        model=base["model"] | {"learner": f"l{name}", "method": f"m{name}"},
+        confusion={"labels": [f"c{name}", "b"], "matrix": [[5, 1], [2, 6]]},
+        phases=[{"name": name, "seconds": 1.0, "peak_bytes": 5, "rows": None}],
+        plan=base["plan"] | {"problems": [name]},
+        recommendation={"text": f"t{name}", "reason": f"r{name}"},
+    )
+
+
+@cache
+def plain() -> list[tuple[str, tuple[str, ...]]]:
+    return skeleton(render(named("plain")))
+
+
+@settings(deadline=None, max_examples=60)
+@given(TEXT)
+def test_no_name_breaks_out_of_its_text(name: str) -> None:
+    page = render(named(name))
+    page.encode()
+    assert skeleton(page) == plain()
+
+
+def test_the_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    path = write_report(samples.results(), tmp_path / "new" / "report.html")
+    assert path == tmp_path / "new" / "report.html"
+    before = path.read_text(encoding="utf-8")
+    assert before == render(samples.results())
+    with pytest.raises(ValueError, match="format"):
+        write_report({"format": 9}, path)
+    assert path.read_text(encoding="utf-8") == before
+    assert [p.name for p in path.parent.iterdir()] == ["report.html"]
+
+
+def test_results_survive_json() -> None:
+    for made in (samples.results(), samples.nasty(), samples.many_classes(5)):
+        assert render(json.loads(json.dumps(made))) == render(made)
