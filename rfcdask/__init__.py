@@ -1,18 +1,31 @@
-"""Kernel feature maps chosen for your data, applied lazily to Dask arrays larger than memory."""
+"""Kernel feature maps chosen for your data, applied lazily to Dask arrays larger than memory.
+
+Names are imported when they are first used: ``import rfcdask`` costs nothing, and neither do the
+command line's ``--help`` and shell completion.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from rfcdask._version import __version__
-from rfcdask.compare import Comparison, compare
-from rfcdask.data import Dataset, fetch, ingest, open_dataset, synthetic
-from rfcdask.evaluate import kernel_error
-from rfcdask.features import (
-    CompressedFeatures,
-    JLFeatures,
-    NystroemFeatures,
-    RandomFeatures,
-)
-from rfcdask.linear import PCA, Ridge, RidgeClassifier, SGDClassifier, SGDRegressor
-from rfcdask.persist import load, save
-from rfcdask.tuning import TuneResult, tune
+
+if TYPE_CHECKING:
+    from rfcdask.cluster import connect
+    from rfcdask.compare import Comparison, compare
+    from rfcdask.data import Dataset, fetch, ingest, open_dataset, synthetic
+    from rfcdask.evaluate import kernel_error
+    from rfcdask.features import (
+        CompressedFeatures,
+        JLFeatures,
+        NystroemFeatures,
+        RandomFeatures,
+    )
+    from rfcdask.linear import PCA, Ridge, RidgeClassifier, SGDClassifier, SGDRegressor
+    from rfcdask.persist import load, save
+    from rfcdask.standardize import Standardizer
+    from rfcdask.tuning import TuneResult, tune
 
 __all__ = [
     "PCA",
@@ -26,9 +39,11 @@ __all__ = [
     "RidgeClassifier",
     "SGDClassifier",
     "SGDRegressor",
+    "Standardizer",
     "TuneResult",
     "__version__",
     "compare",
+    "connect",
     "fetch",
     "ingest",
     "kernel_error",
@@ -38,3 +53,48 @@ __all__ = [
     "synthetic",
     "tune",
 ]
+
+_NAMES = {
+    "rfcdask.cluster": ("connect",),
+    "rfcdask.compare": ("Comparison", "compare"),
+    "rfcdask.data": ("Dataset", "fetch", "ingest", "open_dataset", "synthetic"),
+    "rfcdask.evaluate": ("kernel_error",),
+    "rfcdask.features": ("CompressedFeatures", "JLFeatures", "NystroemFeatures", "RandomFeatures"),
+    "rfcdask.linear": ("PCA", "Ridge", "RidgeClassifier", "SGDClassifier", "SGDRegressor"),
+    "rfcdask.persist": ("load", "save"),
+    "rfcdask.standardize": ("Standardizer",),
+    "rfcdask.tuning": ("TuneResult", "tune"),
+}
+"""Where each public name lives; the imports above say the same to type checkers."""
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+        globals()[name] = value
+        return value
+    if not name.startswith("_"):
+        try:
+            return import_module(f"rfcdask.{name}")  # rf.kernels without importing it first
+        except ModuleNotFoundError as error:
+            if error.name != f"rfcdask.{name}":
+                raise
+    raise AttributeError(f"module 'rfcdask' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """Keeps a module from hiding the function of the same name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Python sets each imported module on its package: rfcdask.compare must stay the function.
+        if isinstance(value, ModuleType) and _HOME.get(name) == value.__name__:
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -3,7 +3,8 @@
 ``model.json`` holds the class, its parameters, the numbers that were learned, the version of the
 package, the seed and a format number; ``arrays.zarr`` holds the learned arrays, each chunk with a
 checksum. A folder is written beside its final name and moved there whole, so a model that can be
-seen is complete.
+seen is complete. A pipeline is a folder of such folders, one a step, with a ``model.json`` that
+names them in order.
 """
 
 from __future__ import annotations
@@ -24,24 +25,33 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 from rfcdask._types import Array
 from rfcdask._version import __version__
 from rfcdask.kernels import Kernel
-from rfcdask.persistable import PERSISTABLE, check_class
+from rfcdask.persistable import PERSISTABLE, check_class, is_pipeline
 from rfcdask.sparse import is_sparse
 
-FORMAT = 1
-"""Raised whenever older versions could not read what is written."""
+FORMAT = 2
+"""Raised whenever older versions could not read what is written; 2 knows pipelines."""
 _JSON, _ARRAYS = "model.json", "arrays.zarr"
 
 
-def save(obj: Any, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write a fitted feature map or model to a folder.
+def save(
+    obj: Any,
+    path: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    about: dict[str, Any] | None = None,
+) -> None:
+    """Write a fitted feature map, model or pipeline of them to a folder.
 
     Parameters
     ----------
-    obj : estimator of this package
+    obj : estimator of this package, or scikit-learn Pipeline of such
     path : path
         A folder that does not exist yet.
     overwrite : bool, default=False
         Whether an existing saved model there may be replaced.
+    about : dict, optional
+        Anything JSON can hold that should stay with the model, such as where its data came from;
+        :func:`describe` gives it back.
     """
     check_class(obj)
     target = Path(path)
@@ -55,14 +65,14 @@ def save(obj: Any, path: str | os.PathLike[str], *, overwrite: bool = False) -> 
     work = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
     work.mkdir()
     try:
-        _write(obj, work)
-        _put_in_place(work, target)
+        _write(obj, work, about)
+        put_in_place(work, target)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise
 
 
-def _put_in_place(work: Path, target: Path) -> None:
+def put_in_place(work: Path, target: Path) -> None:
     """Move a complete folder to its final name; an older one is kept until that is done."""
     if not target.exists():
         work.replace(target)
@@ -88,17 +98,9 @@ def load(path: str | os.PathLike[str]) -> Any:
         When the model was written in a newer format, or a file of it is damaged or missing.
     """
     folder = Path(path)
-    if not _is_model(folder):
-        raise FileNotFoundError(f"{folder} is not a saved rfcdask model: it has no {_JSON}.")
-    record = _read_record(folder / _JSON)
-    if record["format"] > FORMAT:
-        raise ValueError(
-            f"{folder} has model format {record['format']}, written by rfcdask "
-            f"{record.get('version')}; this is rfcdask {__version__}, which reads up to format "
-            f"{FORMAT}: upgrade rfcdask."
-        )
-    if record.pop("checksum", None) != _checksum(record):
-        raise ValueError(f"{folder / _JSON} is damaged: its checksum is that of another content.")
+    record = _checked_record(folder)
+    if record["class"] == "Pipeline":
+        return _load_pipeline(record, folder)
     try:
         kind = PERSISTABLE[record["class"]]()
         obj = kind(**{name: _decode(value) for name, value in record["parameters"].items()})
@@ -108,6 +110,61 @@ def load(path: str | os.PathLike[str]) -> Any:
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder / _JSON} is damaged: {error!r}.") from error
     return obj
+
+
+def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what a saved model says of itself, without its arrays.
+
+    Returns
+    -------
+    dict
+        ``class``, ``version``, ``format``, ``seed``, ``about`` and ``parameters``, or the same of
+        each of the ``steps`` of a pipeline.
+    """
+    folder = Path(path)
+    record = _checked_record(folder)
+    kept = ("class", "version", "format", "seed", "about", "parameters")
+    shown = {key: record[key] for key in kept if key in record}
+    if record["class"] == "Pipeline":
+        shown["steps"] = {
+            step["name"]: describe(folder / step["folder"]) for step in record["steps"]
+        }
+    return shown
+
+
+def _checked_record(folder: Path) -> dict[str, Any]:
+    if not _is_model(folder):
+        raise FileNotFoundError(f"{folder} is not a saved rfcdask model: it has no {_JSON}.")
+    record = _read_record(folder / _JSON)
+    if record["format"] > FORMAT:
+        raise ValueError(
+            f"{folder} has model format {record['format']}, written by rfcdask "
+            f"{record.get('version')}; this is rfcdask {__version__}, which reads up to format "
+            f"{FORMAT}: upgrade rfcdask."
+        )
+    if record.pop("checksum", None) != _checksum(record) or "class" not in record:
+        raise ValueError(f"{folder / _JSON} is damaged: its checksum is that of another content.")
+    return record
+
+
+def _load_pipeline(record: dict[str, Any], folder: Path) -> Any:
+    from sklearn.pipeline import Pipeline
+
+    try:
+        steps = []
+        for index, step in enumerate(record["steps"]):
+            if step["folder"] != _step_folder(index):
+                raise KeyError(step["folder"])  # never a path to somewhere else
+            if _read_record(folder / step["folder"] / _JSON)["checksum"] != step["checksum"]:
+                raise KeyError(f"{step['folder']} is a step of another pipeline")
+            steps.append((str(step["name"]), load(folder / step["folder"])))
+    except (KeyError, TypeError, OSError) as error:
+        raise ValueError(f"{folder / _JSON} is damaged: {error}.") from error
+    return Pipeline(steps)
+
+
+def _step_folder(index: int) -> str:
+    return f"step-{index}"
 
 
 def _check_learned(name: str) -> None:
@@ -120,23 +177,35 @@ def _is_model(folder: Path) -> bool:
     return (folder / _JSON).is_file()
 
 
-def _write(obj: Any, folder: Path) -> None:
+def _write(obj: Any, folder: Path, about: dict[str, Any] | None = None) -> str:
+    """Write a model to a folder and return its checksum."""
+    head = {"format": 1, "version": __version__, "class": type(obj).__name__}
+    body = _write_steps(obj, folder) if is_pipeline(obj) else _write_parts(obj, folder)
+    record = head | body | ({} if about is None else {"about": about})
+    record = json.loads(json.dumps(record, allow_nan=True))  # as it will be read
+    record["checksum"] = _checksum(record)
+    (folder / _JSON).write_text(json.dumps(record, indent=1, allow_nan=True) + "\n")
+    return str(record["checksum"])
+
+
+def _write_steps(pipeline: Any, folder: Path) -> dict[str, Any]:
+    steps = []
+    for index, (name, step) in enumerate(pipeline.steps):
+        place = folder / _step_folder(index)
+        place.mkdir()
+        steps.append({"name": name, "folder": place.name, "checksum": _write(step, place)})
+    return {"format": 2, "steps": steps}
+
+
+def _write_parts(obj: Any, folder: Path) -> dict[str, Any]:
     store = zarr.open_group(folder / _ARRAYS, mode="w")
     state = {
         name: _write_value(store, name, value)
         for name, value in vars(obj).items()
         if name.endswith("_") and not name.startswith("_")
     }
-    record = {
-        "format": FORMAT,
-        "version": __version__,
-        "class": type(obj).__name__,
-        "seed": getattr(obj, "seed_", None),
-        "parameters": {k: _encode(k, v) for k, v in obj.get_params(deep=False).items()},
-        "state": state,
-    }
-    record["checksum"] = _checksum(record)
-    (folder / _JSON).write_text(json.dumps(record, indent=1, allow_nan=True) + "\n")
+    parameters = {k: _encode(k, v) for k, v in obj.get_params(deep=False).items()}
+    return {"seed": getattr(obj, "seed_", None), "parameters": parameters, "state": state}
 
 
 def _checksum(record: dict[str, Any]) -> str:

@@ -26,6 +26,7 @@ PERSISTABLE: dict[str, Callable[[], Callable[..., Any]]] = {
     "SGDRegressor": _lazily("rfcdask.linear.sgd_regressor", "SGDRegressor"),
     "Ridge": _lazily("rfcdask.linear.ridge", "Ridge"),
     "RidgeClassifier": _lazily("rfcdask.linear.ridge_classifier", "RidgeClassifier"),
+    "Standardizer": _lazily("rfcdask.standardize", "Standardizer"),
     "PCA": _lazily("rfcdask.linear.pca", "PCA"),
     "Moments": _lazily("rfcdask.linear.moments", "Moments"),
     "ErrorPath": _lazily("rfcdask.features.paths", "ErrorPath"),
@@ -33,8 +34,21 @@ PERSISTABLE: dict[str, Callable[[], Callable[..., Any]]] = {
 }
 
 
+def is_pipeline(obj: Any) -> bool:
+    """Tell whether this is scikit-learn's Pipeline, whose steps are saved one by one."""
+    from sklearn.pipeline import Pipeline
+
+    return type(obj) is Pipeline
+
+
 def check_class(obj: Any) -> None:
     """Raise a TypeError that lists what can be saved when `obj` is none of it."""
+    if is_pipeline(obj):
+        for _, step in obj.steps:
+            check_class(step)
+        return
     name = type(obj).__name__
     if name not in PERSISTABLE or PERSISTABLE[name]() is not type(obj):
-        raise TypeError(f"Cannot save a {name}; save one of {', '.join(PERSISTABLE)}.")
+        raise TypeError(
+            f"Cannot save a {name}; save one of {', '.join(PERSISTABLE)}, or a Pipeline of them."
+        )

@@ -1,0 +1,250 @@
+"""The work behind ``rfcdask fit``: steps that are kept, so that a second call goes on."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from rfcdask.cli.common import note, on_interrupt, plain
+from rfcdask.cli.inputs import is_store, open_store, read_file, reading_options, remember
+from rfcdask.cli.models import WITH_CANDIDATES, make_learner, make_map
+from rfcdask.cli.outputs import remove, unfinished
+
+CHECKPOINT_BLOCKS = 4
+"""Blocks between two checkpoints: a block of features may take a minute, saving takes nothing."""
+_FREE = ("overwrite", "ignore_plan")
+
+
+class Fitting:
+    """One fit, with a folder ``MODEL.unfinished`` for what is done.
+
+    Parameters
+    ----------
+    data, model : str
+        The arguments of the command.
+    settings : dict
+        Its options.
+    client : distributed.Client or None
+    """
+
+    def __init__(self, data: str, model: str, settings: dict[str, Any], client: Any) -> None:
+        self.data, self.model, self.settings, self.client = data, model, settings, client
+        self.folder = unfinished(model)
+        self.seed: int = settings["seed"]
+
+    def run(self) -> dict[str, Any]:
+        """Do what is not done yet, write the model and return what is to be said of it."""
+        from rfcdask.persist import save
+
+        started = time.perf_counter()
+        dataset = self._open()
+        self._check(dataset)
+        self._begin(dataset)
+        standard = self._standardizes(dataset)
+        train, test = self._parts(dataset, standard)
+        self._refuse_what_cannot_fit(train)
+        steps = self._fitted_steps(dataset, train, standard)
+        pipeline = _pipeline(steps)
+        result = self._result(pipeline, dataset, train, test, time.perf_counter() - started)
+        about = {
+            "command": "rfcdask fit",
+            "seed": self.seed,
+            "test_size": self.settings["test_size"],
+            "metric": result.get("metric"),
+            "score": result.get("score"),
+            "data": remember(dataset, self.data, self.settings["label"]),
+        }
+        save(pipeline, self.model, overwrite=self.settings["overwrite"], about=plain(about))
+        remove(self.folder)
+        return result
+
+    def _open(self) -> Any:
+        if is_store(self.data):
+            return open_store(self.data, self.settings)
+        on_interrupt(self._how_to_go_on())
+        place = self.folder / "data.zarr"
+        note(f"{self.data} is no store: reading it into {place} first, which is gone at the end.")
+        if self.settings["overwrite"]:
+            self._clear_if_other(self._wishes(None))
+        options = {"task": self.settings["task"], "shuffle": True, "random_state": self.seed}
+        from rfcdask.data import open_dataset
+
+        if (place / "zarr.json").exists() and _is_complete(place):
+            return open_dataset(place)
+        return read_file(self.data, place.absolute(), self.settings, **options)
+
+    def _check(self, dataset: Any) -> None:
+        from rfcdask.data.errors import DataError
+
+        if self.settings["learner"] == "none" and self.settings["map_name"] != "compressed-labels":
+            return
+        if dataset.y is None:
+            raise DataError(
+                f"{self.data} has no labels to learn from: ingest it with --label, or pass "
+                "--learner none for a feature map alone."
+            )
+
+    def _how_to_go_on(self) -> str:
+        return (
+            f"Interrupted: call the same command again to go on; {self.folder} keeps what is done."
+        )
+
+    def _wishes(self, dataset: Any) -> dict[str, Any]:
+        kept = {k: v for k, v in self.settings.items() if k not in _FREE}
+        where = str(Path(self.data).absolute()) if "://" not in self.data else self.data
+        return dict(plain(kept | {"data": where, **reading_options(self.settings)}))
+
+    def _begin(self, dataset: Any) -> None:
+        """Make the folder, or make sure that it belongs to the same fit."""
+        on_interrupt(self._how_to_go_on())
+        wishes = self._wishes(dataset) | {"content": getattr(dataset.reader, "fingerprint", None)}
+        record = self.folder / "settings.json"
+        if record.exists():
+            before = json.loads(record.read_text(encoding="utf-8"))
+            differs = [k for k in wishes if before.get(k) != wishes[k]]
+            if not differs:
+                note(f"Going on with {self.folder}.")
+                return
+            if not self.settings["overwrite"]:
+                raise FileExistsError(_other_fit(self.folder, differs[0], before, wishes))
+            self._clear()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        record.write_text(json.dumps(wishes, indent=1) + "\n", encoding="utf-8")
+
+    def _clear_if_other(self, wishes: dict[str, Any]) -> None:
+        record = self.folder / "settings.json"
+        if record.exists():
+            before = json.loads(record.read_text(encoding="utf-8"))
+            if any(before.get(k) != v for k, v in wishes.items()):
+                remove(self.folder)
+
+    def _clear(self) -> None:
+        for name in ("map", "sgd.npz"):
+            place = self.folder / name
+            remove(place) if place.is_dir() else place.unlink(missing_ok=True)
+
+    def _standardizes(self, dataset: Any) -> bool:
+        from rfcdask.standardize import wants_standardizing
+
+        asked: bool | None = self.settings["standardize"]
+        if asked is not None:
+            return asked
+        chosen = wants_standardizing(dataset)
+        why = "some lie outside -1..1" if chosen else "all lie in -1..1"
+        note(f"Columns are {'standardized' if chosen else 'left as they are'}: {why}.")
+        return chosen
+
+    def _parts(self, dataset: Any, standard: bool) -> tuple[Any, Any]:
+        """Return the rows to learn from, as the map sees them, and those held out, as stored."""
+        share = self.settings["test_size"]
+        seen = dataset.standardize() if standard else dataset
+        if share is None:
+            return seen, None
+        return seen.split(share, self.seed)[0], dataset.split(share, self.seed)[1]
+
+    def _refuse_what_cannot_fit(self, train: Any) -> None:
+        if self.settings["ignore_plan"]:
+            return
+        from rfcdask.plan import plan
+
+        name, learner = self.settings["map_name"], self.settings["learner"]
+        wanted = {"fit": name != "none", "train": learner != "none"}
+        several = name in WITH_CANDIDATES
+        plan(
+            train,
+            n_components=self.settings["components"],
+            n_candidates=self.settings["candidates" if several else "components"],
+            n_rows=self.settings["sample_rows"],
+            epochs=self.settings["epochs"] if learner == "sgd" else 1,
+            steps=tuple(step for step in wanted if wanted[step]),
+            client=self.client,
+            probe=False,
+        ).check()
+
+    def _fitted_steps(self, dataset: Any, train: Any, standard: bool) -> list[tuple[str, Any]]:
+        from rfcdask.standardize import Standardizer
+
+        steps: list[tuple[str, Any]] = []
+        if standard:
+            steps.append(("standardize", Standardizer.of(dataset)))
+        X = train.X
+        if self.settings["map_name"] != "none":
+            feature_map = self._map(train)
+            steps.append(("features", feature_map))
+            X = feature_map.transform(X)
+        if self.settings["learner"] != "none":
+            steps.append(("learner", self._learner(dataset, X, train.y)))
+        return steps
+
+    def _map(self, train: Any) -> Any:
+        from rfcdask.persist import load, save
+
+        place = self.folder / "map"
+        if (place / "model.json").exists():
+            note("The features are chosen already.")
+            return load(place)
+        feature_map = make_map(self.settings["map_name"], self.settings, self.seed)
+        feature_map.fit(train.X, train.y, client=self.client)
+        save(feature_map, place)
+        return feature_map
+
+    def _learner(self, dataset: Any, X: Any, y: Any) -> Any:
+        task = dataset.attrs.get("task")
+        learner = make_learner(self.settings, task, X.shape[0], self.seed)
+        if self.settings["learner"] == "sgd":
+            kept = {"checkpoint": self.folder / "sgd.npz", "checkpoint_every": CHECKPOINT_BLOCKS}
+            learner.set_params(**kept)
+        learner.fit(X, y, client=self.client)
+        if self.settings["learner"] == "sgd":
+            learner.set_params(checkpoint=None)
+        return learner
+
+    def _result(
+        self, pipeline: Any, dataset: Any, train: Any, test: Any, seconds: float
+    ) -> dict[str, Any]:
+        feature_map = pipeline.named_steps.get("features")
+        result = {
+            "model": self.model,
+            "map": self.settings["map_name"],
+            "n_components": None if feature_map is None else feature_map._n_features_out,
+            "gamma": getattr(feature_map, "gamma_", None),
+            "heldout_error": getattr(feature_map, "heldout_error_", None),
+            "learner": self.settings["learner"],
+            "standardized": "standardize" in pipeline.named_steps,
+            "rows": train.shape[0],
+            "columns": dataset.shape[1],
+            "seconds": seconds,
+        }
+        if test is not None and "learner" in pipeline.named_steps:
+            numbers = dataset.attrs.get("task") == "regression"
+            result |= {
+                "test_rows": test.shape[0],
+                "metric": "R2" if numbers else "accuracy",
+                "score": pipeline.score(test.X, test.y),
+            }
+        return result
+
+
+def _pipeline(steps: list[tuple[str, Any]]) -> Any:
+    from sklearn.pipeline import Pipeline
+
+    return Pipeline(steps)
+
+
+def _is_complete(place: Path) -> bool:
+    from rfcdask.cli.outputs import store_state
+
+    return bool(store_state(place))
+
+
+def _other_fit(folder: Path, key: str, before: dict[str, Any], now: dict[str, Any]) -> str:
+    if key == "content":
+        why = "the data have changed since"
+    else:
+        why = f"{key} was {before.get(key)!r} and is now {now[key]!r}"
+    return (
+        f"{folder} holds an unfinished fit of another kind ({why}): repeat that one, or pass "
+        "--overwrite to begin anew."
+    )

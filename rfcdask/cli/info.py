@@ -1,0 +1,103 @@
+"""``rfcdask info``: what a store or a saved model holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rfcdask.cli import common
+
+
+@click.command()
+@click.argument("path")
+@common.json_option
+@common.output_options
+def info(path: str, as_json: bool) -> None:
+    """Say what the store or the saved model at PATH holds.
+
+    Only metadata are read. An unfinished store ends with exit code 4.
+
+    \b
+    Examples:
+      rfcdask info data.zarr
+      rfcdask info model --json
+    """
+    if (Path(path) / "model.json").is_file():
+        show_model(path, as_json)
+        return
+    from rfcdask.cli.inputs import is_store
+    from rfcdask.data.errors import DataError
+
+    if not is_store(path):
+        raise DataError(
+            f"{path} is neither a store nor a saved model: 'rfcdask ingest {path} DEST' makes a "
+            "store of a file."
+        )
+    show_store(path, as_json)
+
+
+def show_store(path: str, as_json: bool) -> None:
+    """Print what a store holds."""
+    from rfcdask.data import open_dataset
+    from rfcdask.data._repr import facts
+
+    dataset = open_dataset(path)
+    pairs = [("store", path), *facts(dataset)]
+    common.show(store_facts(dataset, path), _aligned(pairs), as_json)
+
+
+def store_facts(dataset: Any, path: str) -> dict[str, Any]:
+    """Return what a store holds, for machines."""
+    attrs, reader = dataset.attrs, dataset.reader
+    width = reader.n_columns * reader.dtype.itemsize
+    return {
+        "kind": "store",
+        "path": path,
+        "rows": dataset.shape[0],
+        "columns": dataset.shape[1],
+        "dtype": str(reader.dtype),
+        "task": attrs.get("task"),
+        "classes": None if dataset.classes is None else dataset.classes.tolist(),
+        "blocks": len(reader.sizes),
+        "block_rows": max(reader.sizes),
+        "block_bytes": max(reader.sizes) * width,
+        "bytes": dataset.shape[0] * width,
+        "shuffled": bool(attrs.get("shuffled")),
+        "projected_from": None if dataset.projection is None else dataset.projection.n_columns,
+        "scale": attrs.get("scale"),
+        "seed": attrs.get("seed"),
+        "dropped_rows": attrs.get("dropped_rows"),
+        "source": attrs.get("source"),
+        "format": attrs.get("format"),
+        "version": attrs.get("version"),
+    }
+
+
+def show_model(path: str, as_json: bool) -> None:
+    """Print what a saved model says of itself."""
+    from rfcdask.persist import describe
+
+    record = describe(path)
+    size = sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())
+    data = {"kind": "model", "path": path, "bytes": size, **record}
+    pairs = [("model", path), ("written by", f"rfcdask {record['version']}")]
+    for name, step in record.get("steps", {record["class"]: record}).items():
+        changed = ", ".join(f"{k}={v}" for k, v in step["parameters"].items() if v is not None)
+        pairs.append((name, f"{step['class']}({changed})"))
+    pairs += [(k, str(v)) for k, v in _told(record.get("about") or {}).items()]
+    common.show(data, _aligned([*pairs, ("bytes", f"{size:,}")]), as_json)
+
+
+def _told(about: dict[str, Any]) -> dict[str, Any]:
+    """Return the plain values of what was kept with a model, and where its data were."""
+    shown = {k: v for k, v in about.items() if isinstance(v, (str, int, float))}
+    if isinstance(about.get("data"), dict):
+        shown["data"] = about["data"].get("path")
+    return shown
+
+
+def _aligned(pairs: list[tuple[str, str]]) -> str:
+    width = max(len(name) for name, _ in pairs)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in pairs)

@@ -1,0 +1,109 @@
+"""Outputs that are whole under their final name, or not there at all.
+
+Everything is written to ``NAME.unfinished`` beside its place and moved when it is done. What make
+or Snakemake finds is complete, and a command that was killed goes on from what it left there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from rfcdask.cli.common import on_interrupt
+
+UNFINISHED = ".unfinished"
+
+
+def unfinished(dest: str | os.PathLike[str]) -> Path:
+    """Return where an output is written before it is complete."""
+    target = Path(dest)
+    return target.with_name(target.name + UNFINISHED)
+
+
+def require_free(dest: str, overwrite: bool) -> Path:
+    """Refuse a destination that is taken, before any work is done."""
+    target = Path(dest)
+    if target.exists() and not overwrite:
+        raise FileExistsError(f"{dest} exists already: pass --overwrite to replace it.")
+    for parent in target.absolute().parents:
+        if parent.exists():
+            if not parent.is_dir():
+                raise NotADirectoryError(f"{dest} cannot be written: {parent} is not a folder.")
+            break
+    return target
+
+
+@contextmanager
+def whole_file(dest: str, *, overwrite: bool = True, mode: str = "w") -> Iterator[IO[Any]]:
+    """Open a file that takes its name when the block ends well."""
+    target = require_free(dest, overwrite)
+    if target.is_dir():
+        raise IsADirectoryError(f"{dest} is a folder: give the path of a file.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    work = unfinished(target)
+    text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
+    try:
+        with open(work, mode, **text) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(work, target)
+    except BaseException:
+        work.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def whole_store(dest: str, overwrite: bool) -> Iterator[str]:
+    """Give the path at which to write a store; it takes its name when the block ends well.
+
+    A store that is not local is written in place: it is marked as unfinished until it is done, and
+    no command reads it before.
+    """
+    if "://" in dest:
+        on_interrupt(f"Interrupted: call the same command again to go on with {dest}.")
+        yield dest
+        return
+    target = Path(dest)
+    if _is_unfinished_store(target):  # begun by rfcdask.ingest in Python
+        yield dest
+        return
+    require_free(dest, overwrite)
+    if target.exists() and not (target / "zarr.json").is_file():
+        raise FileExistsError(f"{dest} is no store: remove it, or choose another destination.")
+    work = unfinished(target)
+    on_interrupt(f"Interrupted: call the same command again to go on; {work} keeps what is done.")
+    yield str(work)
+    move_into_place(work, target)
+
+
+def move_into_place(work: Path, target: Path) -> None:
+    """Give a finished folder its name, and its time: make compares the times of folders too."""
+    from rfcdask.persist import put_in_place
+
+    os.utime(work)
+    put_in_place(work, target)
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder with all that is in it, if it is there."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def store_state(path: Path) -> bool | None:
+    """Tell a finished store (True) from an unfinished one (False) and from anything else (None)."""
+    import json
+
+    try:
+        attributes = json.loads((path / "zarr.json").read_text())["attributes"]
+        return bool(attributes["complete"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _is_unfinished_store(target: Path) -> bool:
+    return store_state(target) is False

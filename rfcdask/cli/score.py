@@ -1,0 +1,67 @@
+"""``rfcdask score``: how good a model is on labelled rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rfcdask.cli import common
+from rfcdask.cli.inputs import file_options
+
+
+@click.command()
+@click.argument("model")
+@click.argument("data")
+@click.option(
+    "--held-out",
+    is_flag=True,
+    help="Only the rows that 'fit --test-size' held out of the same store.",
+)
+@file_options
+@common.scheduler_options
+@common.json_option
+@common.output_options
+def score(
+    model: str,
+    data: str,
+    held_out: bool,
+    scheduler: str | None,
+    threads: int | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Print the accuracy of MODEL on DATA, or R2 for numbers.
+
+    \b
+    Examples:
+      rfcdask score model test.csv
+      rfcdask score model data.zarr --json
+    """
+    from rfcdask.cli.using import load_model, require_learner, rows_for
+    from rfcdask.data.errors import DataError
+
+    saved = load_model(model)
+    require_learner(saved, model)
+    with (
+        common.session(scheduler, threads) as client,
+        rows_for(saved, data, options, client, labels=True) as dataset,
+    ):
+        if held_out:
+            dataset = _held_out(saved.about, dataset, model, data)
+        if dataset.y is None:
+            raise DataError(f"{data} has no labels to compare with: pass --label.")
+        value = float(saved.whole.score(dataset.X, dataset.y))
+        rows = dataset.shape[0]
+    metric = "accuracy" if hasattr(saved.learner, "classes_") else "R2"
+    result = {"metric": metric, "score": value, "rows": rows, "model": model, "data": data}
+    common.show(result, f"{metric} {value:.4f} on {rows:,} rows", as_json)
+
+
+def _held_out(about: dict[str, Any], dataset: Any, model: str, data: str) -> Any:
+    share = about.get("test_size")
+    if share is None:
+        raise ValueError(f"{model} was fitted on all rows: fit it with --test-size.")
+    if dataset.shape[0] != about["data"]["rows"]:
+        raise ValueError(f"{data} is not the store that {model} was fitted on: it has other rows.")
+    return dataset.split(share, about["seed"])[1]

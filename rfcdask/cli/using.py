@@ -1,0 +1,61 @@
+"""What commands that use a saved model share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rfcdask.cli.inputs import check_like, opened_data
+from rfcdask.cli.outputs import unfinished
+
+
+class Saved(NamedTuple):
+    """A saved model in three parts, and what it remembers of its data."""
+
+    whole: Any
+    features: Any
+    learner: Any
+    about: dict[str, Any]
+
+
+def load_model(path: str) -> Saved:
+    """Load a model: a pipeline, or one of its steps alone."""
+    from sklearn.pipeline import Pipeline
+
+    from rfcdask.data.errors import UnfinishedStoreError
+    from rfcdask.persist import describe, load
+
+    if not Path(path).exists() and unfinished(path).exists():
+        raise UnfinishedStoreError(
+            f"{path} is unfinished: run the command that writes it again, it goes on where it "
+            "stopped."
+        )
+    about = describe(path).get("about") or {}
+    model = load(path)
+    steps = model.steps if isinstance(model, Pipeline) else [("model", model)]
+    predicts = hasattr(steps[-1][1], "predict")
+    learner = steps[-1][1] if predicts else None
+    before = steps[:-1] if predicts else steps
+    return Saved(model, Pipeline(before) if before else None, learner, about)
+
+
+@contextmanager
+def rows_for(
+    saved: Saved, data: str, options: dict[str, Any], client: Any, *, labels: bool
+) -> Iterator[Any]:
+    """Open DATA in the shape that a model needs."""
+    like = saved.about.get("data")
+    with opened_data(data, options, client, like, labels=labels) as dataset:
+        if like:
+            check_like(dataset, data, like)
+        yield dataset
+
+
+def require_learner(saved: Saved, path: str) -> None:
+    """Refuse to predict with a feature map."""
+    if saved.learner is None:
+        raise ValueError(
+            f"{path} is a feature map without a learner: fit it with --learner sgd or ridge."
+        )
