@@ -90,7 +90,7 @@ class Comparison(Table):
         return join(Markup(super()._repr_html_()), method_legend(self.rows), row)
 
 
-class _Data(NamedTuple):
+class Split(NamedTuple):
     """Rows to learn from, lazy where X is, and rows held out, in memory."""
 
     X: Any
@@ -152,7 +152,7 @@ def compare(
     seed = seed_of(random_state)
     data = _split(X, y, n_rows, n_test, seed, client)
     width = resolve_gamma(gamma, get_kernel(kernel), data.test)
-    maps = _maps(methods, kernel, width, n_candidates, seed)
+    maps = make_maps(methods, kernel, width, n_candidates, seed)
     sizes = [n_components] if isinstance(n_components, (int, np.integer)) else list(n_components)
     learner = RidgeClassifier() if model is None else model
     rows = []
@@ -164,7 +164,7 @@ def compare(
     return Comparison(rows)
 
 
-def _split(X: Any, y: Any, n_rows: int | None, n_test: int, seed: int, client: Any) -> _Data:
+def _split(X: Any, y: Any, n_rows: int | None, n_test: int, seed: int, client: Any) -> Split:
     n = X.shape[0]
     if len(y) != n:
         raise ValueError(f"y has {len(y)} rows and X has {n}: give one label for each row.")
@@ -184,7 +184,7 @@ def _split(X: Any, y: Any, n_rows: int | None, n_test: int, seed: int, client: A
     targets = _take(y, train)
     if isinstance(learn_from, da.Array) and isinstance(targets, da.Array):
         targets = targets.rechunk({0: learn_from.chunks[0]})
-    return _Data(learn_from, targets, gather_finite(X, test, client), labels)
+    return Split(learn_from, targets, gather_finite(X, test, client), labels)
 
 
 def _take(array: Any, rows: Array) -> Array | DaskArray:
@@ -192,13 +192,20 @@ def _take(array: Any, rows: Array) -> Array | DaskArray:
     return taken
 
 
-def _maps(
+def make_maps(
     methods: Sequence[str] | Mapping[str, Any],
     kernel: str,
     gamma: float,
     n_candidates: int,
     seed: int,
+    *,
+    label_weight: float = LABEL_WEIGHT,
+    **ours: Any,
 ) -> dict[str, Any]:
+    """Return the unfitted maps of the names in `METHODS`, or those given, by name.
+
+    `ours` are further parameters of "compressed" and "compressed-labels", such as ``refine``.
+    """
     if isinstance(methods, Mapping):
         return dict(methods)
     unknown = [name for name in methods if name not in METHODS]
@@ -212,8 +219,8 @@ def _maps(
         "jl": lambda: JLFeatures(300, **many),
         "frank-wolfe": lambda: CompressedFeatures.paper(300, solver="frank-wolfe", **many),
         "giga": lambda: CompressedFeatures.paper(300, solver="giga", **many),
-        "compressed": lambda: CompressedFeatures(**many),
-        "compressed-labels": lambda: CompressedFeatures(label_weight=LABEL_WEIGHT, **many),
+        "compressed": lambda: CompressedFeatures(**many, **ours),
+        "compressed-labels": lambda: CompressedFeatures(label_weight=label_weight, **many, **ours),
         "nystroem": lambda: NystroemFeatures(300, landmarks="uniform", **common),
         "nystroem-rpcholesky": lambda: NystroemFeatures(300, landmarks="rpcholesky", **common),
     }
@@ -227,17 +234,33 @@ def _with_sizes(maps: dict[str, Any], sizes: list[int]) -> Iterator[tuple[str, i
 
 
 def _measure(
-    name: str, size: int, feature_map: Any, learner: Any, data: _Data, seed: int, client: Any
+    name: str, size: int, feature_map: Any, learner: Any, data: Split, seed: int, client: Any
 ) -> dict[str, Any]:
     start = time.perf_counter()
     feature_map.fit(data.X, data.y, client=client)
     seconds = time.perf_counter() - start
+    return measure(name, size, feature_map, seconds, learner, data, seed, client)
+
+
+def measure(
+    name: str,
+    size: int,
+    feature_map: Any,
+    seconds: float,
+    learner: Any,
+    data: Split,
+    seed: int,
+    client: Any = None,
+    *,
+    n_points: int = 10_000,
+) -> dict[str, Any]:
+    """Return one row of a :class:`Comparison` for a map that was fitted in so many seconds."""
     model = clone(learner).fit(feature_map.transform(data.X), data.y, client=client)
     right = np.asarray(model.predict(feature_map.transform(data.test))) == data.labels
     return {
         "method": name,
         "n_components": size,
-        "kernel_error": kernel_error(feature_map, data.test, random_state=seed),
+        "kernel_error": kernel_error(feature_map, data.test, n_points=n_points, random_state=seed),
         "accuracy": float(np.mean(right)),
         "fit_seconds": seconds,
         "microseconds_per_row": 1e6 * _seconds_per_row(feature_map, data.test),

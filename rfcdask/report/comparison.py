@@ -16,7 +16,7 @@ from rfcdask.report.measured import (
     standard_error,
 )
 from rfcdask.report.parts import best, cards, figure, note, part, table
-from rfcdask.report.recommendation import SAME_SPEED
+from rfcdask.report.recommendation import SAME_SPEED, upper
 from rfcdask.svg.comparisons import (
     against_features,
     method_legend,
@@ -61,7 +61,7 @@ def winners(here: Sequence[Measured]) -> str:
     if fast and 2 * len(fast) <= len(here):
         names = " and ".join(row.title for row in fast)
         said.append(f"fastest {names} ({micros(fast[0].micros)} a row)")
-    return f"With {count(here[0].features)} features: {', '.join(said)}." if said else ""
+    return f"{', '.join(said)}." if said else ""
 
 
 def _tables(
@@ -99,7 +99,7 @@ def _table(
     if linear is not None:
         body.append(("linear model on the raw columns", share(linear, 2), *[NONE] * 4))
     caption = f"What was measured of each method with {count(here[0].features)} features"
-    return join(el("p", winners(here)), table(HEAD, body, caption=caption, class_="compare"))
+    return join(el("p", upper(winners(here))), table(HEAD, body, caption=caption, class_="compare"))
 
 
 def _values(row: Measured, here: Sequence[Measured], tested: int) -> list[Any]:

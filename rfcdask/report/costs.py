@@ -11,6 +11,19 @@ from rfcdask.report.parts import facts, measure, note, part, table
 from rfcdask.svg.markup import Markup, el
 from rfcdask.svg.numbers import NONE, count, finite, number, seconds, size
 
+PHASES = {
+    "data": "bring the data to disk",
+    "sample": "fetch a sample",
+    "linear": "train a linear model",
+    "kernel": "settle the kernel",
+    "select": "choose features",
+    "compare": "compare methods",
+    "report": "write the report",
+}
+"""What a phase does, where its name does not say it."""
+PLANNED = {"fit": "select", "transform": "transform", "train": "train"}
+"""Which phase a step of a plan is about."""
+
 
 def phases(results: Results) -> Markup | None:
     """Return time and memory of each phase; None when none was recorded."""
@@ -32,7 +45,7 @@ def _phase(phase: Mapping[str, Any], longest: float, largest: float) -> tuple[An
     rows = finite(phase.get("rows"))
     speed = count(rows / took) if rows and took else NONE
     return (
-        phase.get("name", "?"),
+        PHASES.get(str(phase.get("name")), phase.get("name", "?")),
         measure(seconds(took), (took or 0.0) / longest),
         measure(size(peak), (peak or 0.0) / largest),
         speed,
@@ -55,15 +68,25 @@ def plan(results: Results) -> Markup | None:
 
 
 def _against_measured(results: Results, planned: dict[str, Any]) -> Markup | None:
-    peaks = [finite(phase.get("peak_bytes")) for phase in results.get("phases") or ()]
-    peak = max((value for value in peaks if value is not None), default=None)
+    """Compare with the phases that were planned; the others have no part in it."""
+    steps = planned.get("steps") or PLANNED
+    names = {PLANNED.get(str(step), str(step)) for step in steps}
+    done = [phase for phase in results.get("phases") or () if phase.get("name") in names]
+    took = [value for phase in done if (value := finite(phase.get("seconds"))) is not None]
+    peaks = [value for phase in done if (value := finite(phase.get("peak_bytes"))) is not None]
+    what = " and ".join(PHASES.get(str(phase["name"]), str(phase["name"])) for phase in done)
     rows = [
-        _line("time", total(planned.get("seconds")), total_seconds(results) or None, seconds),
-        _line("peak memory, all processes", _planned_peak(results, planned), peak, size),
+        _line(f"time to {what}", total(planned.get("seconds")), sum(took) or None, seconds),
+        _line(
+            "peak memory then, all processes",
+            _planned_peak(results, planned),
+            max(peaks, default=None),
+            size,
+        ),
     ]
     kept = [row for row in rows if row is not None]
     head = ("", "planned", "measured", "ratio")
-    return table(head, kept, caption="Plan and measurement") if kept else None
+    return table(head, kept, caption="Plan and measurement") if kept and done else None
 
 
 def _planned_peak(results: Results, planned: dict[str, Any]) -> float | None:
@@ -78,6 +101,7 @@ def _planned(planned: dict[str, Any]) -> list[tuple[str, str | None]]:
         ("tasks", "tasks", count),
         ("to read", "bytes_read", size),
         ("to write", "bytes_written", size),
+        ("time", "seconds", seconds),
         ("peak of a worker", "peak_worker_bytes", size),
         ("peak of the driver", "peak_driver_bytes", size),
     ]

@@ -104,7 +104,8 @@ def _name(row: Measured) -> str:
     return names.get(row.method, row.title)
 
 
-def _upper(sentence: str) -> str:
+def upper(sentence: str) -> str:
+    """Return a sentence that begins with a capital letter."""
     return sentence[:1].upper() + sentence[1:]
 
 
@@ -154,7 +155,7 @@ def _clear_winner(facts: _Facts, pick: Measured, tested: str) -> list[str]:
     if rest.features == pick.features:
         where = f" at {count(pick.features)} features"
         return [
-            f"{_upper(_name(pick))} {_verb(pick)} more accurate here{where} than every other "
+            f"{upper(_name(pick))} {_verb(pick)} more accurate here{where} than every other "
             f"method{tested} ({facts.percent(pick.accuracy)} against "
             f"{facts.percent(rest.accuracy)} for {_name(rest)})."
         ]
@@ -186,7 +187,7 @@ def _other_side(facts: _Facts, pick: Measured, equal: Sequence[Measured]) -> lis
     speed = _speed(pick, rival)
     if speed:
         said.append(speed)
-    return [_upper("; ".join(said)) + "."] if said else []
+    return [upper("; ".join(said)) + "."] if said else []
 
 
 def _named(facts: _Facts, pick: Measured, rival: Measured) -> bool:

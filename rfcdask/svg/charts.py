@@ -21,7 +21,7 @@ MOST_POINTS = 160
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis is called and how its numbers are shown."""
+    """What an axis is called, how its numbers are shown and, if not by itself, where."""
 
     label: str
     log: bool = False
@@ -29,6 +29,7 @@ class Axis:
     binary: bool = False
     zero: bool = False
     highest: float | None = None
+    at: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,13 +117,16 @@ def _rows(upward: Scale, y: Axis) -> list[Markup]:
 def _columns(across: Scale, x: Axis) -> list[Markup]:
     bottom = HEIGHT - BOTTOM
     found = [rule(LEFT, bottom, WIDTH - RIGHT, bottom, 0.5)]
-    for value in across.ticks(5, x.binary):
+    end = 0.0
+    for value in x.at or across.ticks(5, x.binary):
         place = across(value)
         found.append(rule(place, bottom, place, bottom + 3, 0.5))
         shown = x.show(value)
         half = CHARACTER * len(shown) / 2
         at = min(max(place, half), WIDTH - half)
-        found.append(words(at, bottom + 15, shown, "middle"))
+        if at - half >= end:  # else it would lie over the one before
+            found.append(words(at, bottom + 15, shown, "middle"))
+            end = at + half + 3
     return found
 
 

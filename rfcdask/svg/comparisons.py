@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rfcdask.svg.charts import Axis, Series, line_chart
@@ -93,11 +93,17 @@ def against_features(rows: Rows, column: str, margins: Mapping[str, float] | Non
 def one_against_other(rows: Rows, x: str, y: str) -> Markup:
     """Draw one column against another, a line through the sizes of each method."""
     across, upward = COLUMNS[x], COLUMNS[y]
+    places = replace(across.axis, at=_sizes(rows)) if x == "n_components" else across.axis
     series = [
         _series(rows, method, style, across, upward) for method, style in styles_of(rows).items()
     ]
     label = f"{upward.axis.label} against {across.axis.label}, a line or point a method"
-    return line_chart(label, series, across.axis, upward.axis)
+    return line_chart(label, series, places, upward.axis)
+
+
+def _sizes(rows: Rows) -> tuple[float, ...]:
+    """Return the numbers of features that were tried, for the axis to name."""
+    return tuple(sorted({float(n) for row in rows if (n := finite(row.get("n_components")))}))
 
 
 def _series(rows: Rows, method: str, style: Style, x: Column, y: Column) -> Series:

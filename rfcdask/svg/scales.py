@@ -76,9 +76,10 @@ def scale_for(
 def _log_ticks(low: float, high: float, most: int) -> list[float]:
     found: list[float] = []
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    every = max(1, -(-len(decades) // most))
+    inside = [d for d in decades if low <= 10.0**d <= high]
+    every = max(1, -(-len(inside) // most))
     for steps in _STEPS:
-        kept = decades[::every] if steps == (1.0,) else decades
+        kept = inside[::every] if steps == (1.0,) else decades
         ticks = [s * 10.0**d for d in kept for s in steps if low <= s * 10.0**d <= high]
         if len(ticks) > most:
             break

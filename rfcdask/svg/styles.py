@@ -10,7 +10,7 @@ from rfcdask.svg.markup import Markup, el, short
 LIGHT = (
     "#0b62c4",
     "#c8441b",
-    "#7d3f9e",
+    "#8a4bb0",
     "#c05fb5",
     "#4f8f86",
     "#5f89ad",

@@ -81,7 +81,17 @@ def test_numbers_of_the_run_are_on_the_page() -> None:
         assert number in shown, number
     for phrase in ("35.2 kiB", "3.11.2", "1 min 41 s", "--set n_components=300", "chosen: 300"):
         assert phrase in shown, phrase
+    assert "Highest accuracy compressed with labels (ours) (93.10%), lowest kernel error" in shown
     assert "lowest kernel error Nyström (RPCholesky) (0.0103)" in shown
+
+
+def test_the_plan_is_held_against_the_phases_it_was_made_for() -> None:
+    shown = words(render(samples.results()))
+    assert "time to choose features and train 41 s 45 s 1.10" in shown  # 14.0 + 31.2 seconds
+    assert "peak memory then, all processes 1.52 GiB 1.12 GiB 0.736" in shown
+    plan = samples.results()["plan"] | {"seconds": {"fit": 10.0, "train": 30.0}, "steps": ["train"]}
+    assert "time to train 40 s 31 s 0.780" in words(render(samples.results(plan=plan)))
+    assert "ratio" not in words(render(samples.results(plan=plan, phases=None)))
 
 
 def test_a_given_recommendation_is_kept() -> None:

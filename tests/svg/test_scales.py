@@ -30,6 +30,7 @@ def test_values_keep_their_order_inside_the_axis(
 
 def test_ticks_are_round() -> None:
     assert scale_for([50, 1000], 0, 1, log=True).ticks(5) == [50, 100, 200, 500, 1000]
+    assert scale_for([0.01, 10], 0, 1, log=True).ticks(5) == [0.01, 0.1, 1, 10]
     assert scale_for([0, 300], 0, 1, zero=True).ticks(5) == [0, 100, 200, 300]
     assert scale_for([36_000, 6_600_000], 0, 1, log=True).ticks(5, binary=True) == [
         2**16, 2**18, 2**20, 2**22,

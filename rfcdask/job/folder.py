@@ -1,0 +1,226 @@
+"""The folder of a run: which files it has, how they are written, who may use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1
+"""Raised when a run that was begun by an older version cannot be gone on with."""
+
+
+class RunExistsError(FileExistsError):
+    """The folder holds a finished run, or something that is no run."""
+
+
+class UnfinishedRunError(RuntimeError):
+    """The folder holds a run that was interrupted."""
+
+
+class OtherRunError(ValueError):
+    """The folder's run has other settings or other data than were asked for."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Names of everything that a run writes."""
+
+    path: Path
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str]) -> RunFolder:
+        """Return the folder at a path, which need not exist."""
+        return cls(Path(path).expanduser().absolute())
+
+    @property
+    def begun(self) -> Path:
+        """What was asked for; written first."""
+        return self.path / "run.json"
+
+    @property
+    def data(self) -> Path:
+        """The store, when the run wrote one."""
+        return self.path / "data.zarr"
+
+    @property
+    def sample(self) -> Path:
+        """Rows on which maps are compared."""
+        return self.path / "sample.npz"
+
+    @property
+    def phases(self) -> Path:
+        """One file for each finished phase."""
+        return self.path / "phases"
+
+    @property
+    def maps(self) -> Path:
+        """Fitted maps that later phases need."""
+        return self.path / "maps"
+
+    @property
+    def checkpoint(self) -> Path:
+        """State of training."""
+        return self.path / "training.npz"
+
+    @property
+    def model(self) -> Path:
+        """The trained model."""
+        return self.path / "model"
+
+    @property
+    def log(self) -> Path:
+        """What happened when."""
+        return self.path / "run.log"
+
+    @property
+    def report(self) -> Path:
+        """The page for people."""
+        return self.path / "report.html"
+
+    @property
+    def results(self) -> Path:
+        """The numbers; written last."""
+        return self.path / "results.json"
+
+    @property
+    def is_run(self) -> bool:
+        """Whether a run was ever begun here."""
+        return self.begun.is_file()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run came to its end."""
+        return self.is_run and self.results.is_file()
+
+    def clear(self) -> None:
+        """Remove what a run wrote, `begun` last, and nothing else.
+
+        Folders lose their names first: half of one is never taken for the whole.
+        """
+        for folder in (self.data, self.phases, self.maps, self.model):
+            if folder.exists():
+                folder.replace(folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}.part"))
+        for file in (self.results, self.report, self.sample, self.checkpoint, self.log, self.begun):
+            file.unlink(missing_ok=True)
+        self.sweep()
+
+    def tidy(self) -> None:
+        """Remove what a finished run no longer needs."""
+        self.checkpoint.unlink(missing_ok=True)
+        self.sample.unlink(missing_ok=True)
+        shutil.rmtree(self.maps, ignore_errors=True)
+
+    def sweep(self) -> None:
+        """Remove what a killed process left half written."""
+        for part in [*self.path.glob("*.part"), *self.phases.glob("*.part")]:
+            if part.is_dir():
+                shutil.rmtree(part, ignore_errors=True)
+            else:
+                part.unlink(missing_ok=True)
+
+    def require_free(self, *, overwrite: bool) -> None:
+        """Raise unless a new run may begin here."""
+        if not self.path.exists():
+            return
+        if not self.path.is_dir():
+            raise RunExistsError(f"{self.path} is a file: choose another folder with --out.")
+        if self.is_run:
+            if not overwrite:
+                raise self._taken()
+            return
+        strangers = sorted(item.name for item in self.path.iterdir() if item.name != LOCK)
+        if strangers:
+            raise RunExistsError(
+                f"{self.path} is no folder of a run ({strangers[0]} lies there): choose another "
+                "with --out."
+            )
+
+    def _taken(self) -> Exception:
+        if self.is_finished:
+            return RunExistsError(
+                f"{self.path} holds a finished run: see {self.report}, choose another folder with "
+                "--out, or pass --overwrite to replace it."
+            )
+        return UnfinishedRunError(
+            f"{self.path} holds an unfinished run: pass --resume to go on with it, or --overwrite "
+            "to begin anew."
+        )
+
+    def resume_hint(self) -> str:
+        """Return the command that goes on with this run."""
+        where = "" if self.path == Path("rfcdask-run").absolute() else f" --out {self.path}"
+        return f"rfcdask run --resume{where}"
+
+
+LOCK = ".lock"
+
+
+@contextmanager
+def locked(folder: RunFolder) -> Iterator[None]:
+    """Keep a second process out of the folder; the lock goes with the process."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    with open(folder.path / LOCK, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RunExistsError(
+                f"another process is running in {folder.path}: wait for it, or choose another "
+                "folder with --out."
+            ) from None
+        yield
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write a JSON file that is there whole or not at all."""
+    text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    with whole_file(path) as file:
+        file.write(text.encode())
+
+
+def read_json(path: Path) -> Any:
+    """Read what :func:`write_json` wrote."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise OtherRunError(
+            f"{path} is damaged ({error}): remove it and call with --resume to make it again."
+        ) from None
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Any]:
+    """Open a file for writing that appears under its name when the block ends well."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.part")
+    try:
+        with open(part, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new name last through a power cut, where the system can."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,74 @@
+"""The folder of a run: whole files only, nothing of others touched, one process at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rfcdask.job.folder import (
+    OtherRunError,
+    RunExistsError,
+    RunFolder,
+    UnfinishedRunError,
+    locked,
+    read_json,
+    whole_file,
+    write_json,
+)
+
+
+def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "a.json"
+    write_json(path, {"a": [1, 2]})
+    with pytest.raises(RuntimeError, match="stop"), whole_file(path) as file:
+        file.write(b"half")
+        raise RuntimeError("stop")
+    assert read_json(path) == {"a": [1, 2]}
+    assert [item.name for item in path.parent.iterdir()] == ["a.json"]
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(path, float("nan"))
+    path.write_text("{")
+    with pytest.raises(OtherRunError, match=r"a\.json is damaged"):
+        read_json(path)
+
+
+def test_only_a_free_folder_or_a_run_to_replace_is_taken(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.require_free(overwrite=False)
+    folder.path.mkdir()
+    folder.require_free(overwrite=False)
+    (folder.path / "thesis.tex").write_text("years of work")
+    for overwrite in (False, True):
+        with pytest.raises(RunExistsError, match=r"no folder of a run \(thesis.tex lies there\)"):
+            folder.require_free(overwrite=overwrite)
+    write_json(folder.begun, {})
+    with pytest.raises(UnfinishedRunError, match="pass --resume to go on"):
+        folder.require_free(overwrite=False)
+    write_json(folder.results, {})
+    with pytest.raises(RunExistsError, match="holds a finished run.*--overwrite"):
+        folder.require_free(overwrite=False)
+    folder.require_free(overwrite=True)
+    with pytest.raises(RunExistsError, match="is a file"):
+        RunFolder(folder.path / "thesis.tex").require_free(overwrite=True)
+
+
+def test_clearing_leaves_what_is_not_of_the_run(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for directory in (folder.data, folder.phases, folder.maps, folder.model):
+        directory.mkdir()
+        (directory / "x").write_text("x")
+    for file in (folder.begun, folder.results, folder.report, folder.sample, folder.log):
+        file.write_text("x")
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "results.json.abc.part").write_text("x")
+    folder.clear()
+    assert [item.name for item in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    with locked(folder), pytest.raises(RunExistsError, match="another process"), locked(folder):
+        pass
+    with locked(folder):
+        assert folder.path.is_dir()
