@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from rfcdask.linear import PCA, Ridge, RidgeClassifier, SGDClassifier, SGDRegressor
     from rfcdask.persist import load, save
+    from rfcdask.plan import Plan, PlanError, plan
     from rfcdask.standardize import Standardizer
     from rfcdask.tuning import TuneResult, tune
 
@@ -34,6 +35,8 @@ __all__ = [
     "Dataset",
     "JLFeatures",
     "NystroemFeatures",
+    "Plan",
+    "PlanError",
     "RandomFeatures",
     "Ridge",
     "RidgeClassifier",
@@ -49,6 +52,7 @@ __all__ = [
     "kernel_error",
     "load",
     "open_dataset",
+    "plan",
     "save",
     "synthetic",
     "tune",
@@ -62,6 +66,7 @@ _NAMES = {
     "rfcdask.features": ("CompressedFeatures", "JLFeatures", "NystroemFeatures", "RandomFeatures"),
     "rfcdask.linear": ("PCA", "Ridge", "RidgeClassifier", "SGDClassifier", "SGDRegressor"),
     "rfcdask.persist": ("load", "save"),
+    "rfcdask.plan": ("Plan", "PlanError", "plan"),
     "rfcdask.standardize": ("Standardizer",),
     "rfcdask.tuning": ("TuneResult", "tune"),
 }
