@@ -32,6 +32,7 @@ __all__ = [
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _QUIET = "rfcdask.quiet"
+_THREADS_A_WORKER = 4
 
 
 def output_options(function: Function) -> Function:
@@ -112,13 +113,12 @@ def session(
     default : str
         Where to work when neither the option nor DASK_SCHEDULER_ADDRESS says.
     """
+    where = named_scheduler(scheduler) or default
+    size = _size(where, threads)
     from rfcdask.cluster import connect
 
-    with (
-        progress_on_stderr(),
-        connect(named_scheduler(scheduler) or default, **_size(threads)) as c,
-    ):
-        yield c
+    with progress_on_stderr(), connect(where, **size) as client:
+        yield client
 
 
 def named_scheduler(scheduler: str | None) -> str | None:
@@ -133,8 +133,17 @@ def named_scheduler(scheduler: str | None) -> str | None:
     return configured
 
 
-def _size(threads: int | None) -> dict[str, Any]:
-    return {} if threads is None else {"threads_per_worker": threads}
+def _size(where: str, threads: int | None) -> dict[str, Any]:
+    if threads is None:
+        return {}
+    if where == "threads":
+        return {"threads_per_worker": threads}
+    if where == "local":
+        workers = -(-threads // _THREADS_A_WORKER)
+        return {"n_workers": workers, "threads_per_worker": -(-threads // workers)}
+    raise click.UsageError(
+        f"--threads is for work on this machine, but the scheduler {where} has its own workers."
+    )
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rfcdask.cli import common
-from rfcdask.cli.inputs import file_options, opened_data
+from rfcdask.cli.inputs import check_data, file_options, opened_data
 from rfcdask.cli.models import MAPS, kernel_options, standardize_option
 from rfcdask.cli.outputs import require_free, unfinished, whole_file
 
@@ -84,6 +84,7 @@ def compare(
     Example:
       rfcdask compare data.zarr --components 50 --out comparison.json
     """
+    check_data(data, settings)
     for path in (out, plot):
         if path:
             require_free(path, overwrite)
@@ -106,11 +107,10 @@ def _measure(
     dataset: Any, path: str, settings: dict[str, Any], client: Any
 ) -> tuple[Any, dict[str, Any]]:
     import rfcdask as rf
-    from rfcdask.data.errors import DataError
     from rfcdask.standardize import wants_standardizing
 
     if dataset.classes is None:
-        raise DataError(f"{path} has no classes to tell apart: compare needs labels of classes.")
+        raise ValueError(f"{path} has no classes to tell apart: compare needs labels of classes.")
     asked = settings["standardize"]
     standard = wants_standardizing(dataset) if asked is None else asked
     seen = dataset.standardize() if standard else dataset

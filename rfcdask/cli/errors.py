@@ -116,6 +116,9 @@ _FLAGS = {
     "label=False": "--no-labels",
     "zero_based=True": "--zero-based",
     "rfcdask.ingest(source, dest, shuffle=True)": "rfcdask ingest SOURCE DEST --shuffle",
+    "(n_candidates)": "(--candidates)",
+    "(n_components)": "(--components)",
+    "(n_rows)": "(--sample-rows)",
     "(X.rechunk)": "(rfcdask ingest --block-size)",
     "rfcdask.ingest": "rfcdask ingest",
 }

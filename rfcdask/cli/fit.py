@@ -9,8 +9,10 @@ from typing import Any
 import click
 
 from rfcdask.cli import common
-from rfcdask.cli.inputs import TASKS, file_options
+from rfcdask.cli.fitting import Fitting
+from rfcdask.cli.inputs import TASKS, check_data, file_options
 from rfcdask.cli.models import MAPS, NumberOr, kernel_options, size_options, standardize_option
+from rfcdask.cli.outputs import require_free
 
 
 def tuned_option(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
@@ -119,12 +121,10 @@ def fit(
       rfcdask fit data.csv model2 --label target --map compressed-labels --test-size 0.2
       rfcdask fit data.zarr model3 --tuned tune.json --learner ridge
     """
-    from rfcdask.cli.fitting import Fitting
-    from rfcdask.cli.outputs import require_free
-
-    require_free(model, settings["overwrite"])
     if settings["map_name"] == "none" and settings["learner"] == "none":
         raise click.UsageError("--map none with --learner none leaves nothing to fit.")
+    require_free(model, settings["overwrite"])
+    check_data(data, settings)
     if tuned:
         _take_over(click.get_current_context(), settings, tuned)
     with common.session(scheduler, threads) as client:

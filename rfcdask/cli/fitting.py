@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from rfcdask.cli.common import note, on_interrupt, plain
-from rfcdask.cli.inputs import is_store, open_store, read_file, reading_options, remember
+from rfcdask.cli.inputs import is_store, read_file, reading_options, remember
 from rfcdask.cli.models import WITH_CANDIDATES, make_learner, make_map
-from rfcdask.cli.outputs import remove, unfinished
+from rfcdask.cli.outputs import remove, store_state, unfinished
 
 CHECKPOINT_BLOCKS = 4
 """Blocks between two checkpoints: a block of features may take a minute, saving takes nothing."""
 _FREE = ("overwrite", "ignore_plan")
+_KEPT = ("map", "sgd.npz")
 
 
 class Fitting:
@@ -40,11 +41,10 @@ class Fitting:
 
         started = time.perf_counter()
         dataset = self._open()
-        self._check(dataset)
-        self._begin(dataset)
         standard = self._standardizes(dataset)
         train, test = self._parts(dataset, standard)
         self._refuse_what_cannot_fit(train)
+        self._begin(dataset)
         steps = self._fitted_steps(dataset, train, standard)
         pipeline = _pipeline(steps)
         result = self._result(pipeline, dataset, train, test, time.perf_counter() - started)
@@ -61,27 +61,39 @@ class Fitting:
         return result
 
     def _open(self) -> Any:
-        if is_store(self.data):
-            return open_store(self.data, self.settings)
-        on_interrupt(self._how_to_go_on())
-        place = self.folder / "data.zarr"
-        note(f"{self.data} is no store: reading it into {place} first, which is gone at the end.")
-        if self.settings["overwrite"]:
-            self._clear_if_other(self._wishes(None))
-        options = {"task": self.settings["task"], "shuffle": True, "random_state": self.seed}
         from rfcdask.data import open_dataset
 
-        if (place / "zarr.json").exists() and _is_complete(place):
+        if is_store(self.data):
+            return open_dataset(self.data)
+        on_interrupt(self._how_to_go_on())
+        options = {"task": self.settings["task"], "shuffle": True, "random_state": self.seed}
+        place = self._place_of_rows(options)
+        if store_state(place):
             return open_dataset(place)
+        note(f"{self.data} is no store: reading it into {place} first, which is gone at the end.")
         return read_file(self.data, place.absolute(), self.settings, **options)
 
-    def _check(self, dataset: Any) -> None:
-        from rfcdask.data.errors import DataError
+    def _place_of_rows(self, options: dict[str, Any]) -> Path:
+        """Return where the rows of a file go: a place of its own for each content and reading."""
+        from dask.base import tokenize
 
-        if self.settings["learner"] == "none" and self.settings["map_name"] != "compressed-labels":
-            return
-        if dataset.y is None:
-            raise DataError(
+        from rfcdask.data.detect import expand
+        from rfcdask.data.textfiles import file_facts
+
+        facts = [file_facts(path) for path in expand(self.data)]
+        place = (
+            self.folder / f"data-{tokenize(facts, reading_options(self.settings), options)}.zarr"
+        )
+        for other in self.folder.glob("data-*.zarr"):
+            if other != place:
+                remove(other)
+        return place
+
+    def _require_labels(self, dataset: Any) -> None:
+        needed = self.settings["learner"] != "none"
+        if dataset.y is None and (needed or self.settings["map_name"] == "compressed-labels"):
+            remove(self.folder)
+            raise ValueError(
                 f"{self.data} has no labels to learn from: ingest it with --label, or pass "
                 "--learner none for a feature map alone."
             )
@@ -91,17 +103,13 @@ class Fitting:
             f"Interrupted: call the same command again to go on; {self.folder} keeps what is done."
         )
 
-    def _wishes(self, dataset: Any) -> dict[str, Any]:
-        kept = {k: v for k, v in self.settings.items() if k not in _FREE}
-        where = str(Path(self.data).absolute()) if "://" not in self.data else self.data
-        return dict(plain(kept | {"data": where, **reading_options(self.settings)}))
-
     def _begin(self, dataset: Any) -> None:
         """Make the folder, or make sure that it belongs to the same fit."""
         on_interrupt(self._how_to_go_on())
-        wishes = self._wishes(dataset) | {"content": getattr(dataset.reader, "fingerprint", None)}
+        wishes = {k: plain(v) for k, v in self.settings.items() if k not in _FREE}
+        wishes["content"] = getattr(dataset.reader, "fingerprint", None)
         record = self.folder / "settings.json"
-        if record.exists():
+        if record.exists() and any((self.folder / name).exists() for name in _KEPT):
             before = json.loads(record.read_text(encoding="utf-8"))
             differs = [k for k in wishes if before.get(k) != wishes[k]]
             if not differs:
@@ -109,21 +117,10 @@ class Fitting:
                 return
             if not self.settings["overwrite"]:
                 raise FileExistsError(_other_fit(self.folder, differs[0], before, wishes))
-            self._clear()
+            remove(self.folder / "map")
+            (self.folder / "sgd.npz").unlink(missing_ok=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         record.write_text(json.dumps(wishes, indent=1) + "\n", encoding="utf-8")
-
-    def _clear_if_other(self, wishes: dict[str, Any]) -> None:
-        record = self.folder / "settings.json"
-        if record.exists():
-            before = json.loads(record.read_text(encoding="utf-8"))
-            if any(before.get(k) != v for k, v in wishes.items()):
-                remove(self.folder)
-
-    def _clear(self) -> None:
-        for name in ("map", "sgd.npz"):
-            place = self.folder / name
-            remove(place) if place.is_dir() else place.unlink(missing_ok=True)
 
     def _standardizes(self, dataset: Any) -> bool:
         from rfcdask.standardize import wants_standardizing
@@ -145,6 +142,7 @@ class Fitting:
         return seen.split(share, self.seed)[0], dataset.split(share, self.seed)[1]
 
     def _refuse_what_cannot_fit(self, train: Any) -> None:
+        self._require_labels(train)
         if self.settings["ignore_plan"]:
             return
         from rfcdask.plan import plan
@@ -231,12 +229,6 @@ def _pipeline(steps: list[tuple[str, Any]]) -> Any:
     from sklearn.pipeline import Pipeline
 
     return Pipeline(steps)
-
-
-def _is_complete(place: Path) -> bool:
-    from rfcdask.cli.outputs import store_state
-
-    return bool(store_state(place))
 
 
 def _other_fit(folder: Path, key: str, before: dict[str, Any], now: dict[str, Any]) -> str:

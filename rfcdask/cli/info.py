@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from rfcdask.cli import common
+from rfcdask.cli.inputs import is_store
 
 
 @click.command()
@@ -27,11 +28,8 @@ def info(path: str, as_json: bool) -> None:
     if (Path(path) / "model.json").is_file():
         show_model(path, as_json)
         return
-    from rfcdask.cli.inputs import is_store
-    from rfcdask.data.errors import DataError
-
     if not is_store(path):
-        raise DataError(
+        raise ValueError(
             f"{path} is neither a store nor a saved model: 'rfcdask ingest {path} DEST' makes a "
             "store of a file."
         )
@@ -84,10 +82,25 @@ def show_model(path: str, as_json: bool) -> None:
     data = {"kind": "model", "path": path, "bytes": size, **record}
     pairs = [("model", path), ("written by", f"rfcdask {record['version']}")]
     for name, step in record.get("steps", {record["class"]: record}).items():
-        changed = ", ".join(f"{k}={v}" for k, v in step["parameters"].items() if v is not None)
-        pairs.append((name, f"{step['class']}({changed})"))
+        pairs.append((name, _as_call(step)))
     pairs += [(k, str(v)) for k, v in _told(record.get("about") or {}).items()]
     common.show(data, _aligned([*pairs, ("bytes", f"{size:,}")]), as_json)
+
+
+def _as_call(step: dict[str, Any]) -> str:
+    """Return an estimator with the parameters that are not the default."""
+    from inspect import signature
+
+    from rfcdask.persistable import PERSISTABLE
+
+    kind = step["class"]
+    known = signature(PERSISTABLE[kind]()).parameters if kind in PERSISTABLE else {}
+    changed = (
+        f"{k}={v!r}"
+        for k, v in step["parameters"].items()
+        if k not in known or known[k].default != v
+    )
+    return f"{kind}({', '.join(changed)})"
 
 
 def _told(about: dict[str, Any]) -> dict[str, Any]:

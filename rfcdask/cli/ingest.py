@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from rfcdask.cli import common
-from rfcdask.cli.inputs import TASKS, file_options, reading_options
+from rfcdask.cli.inputs import TASKS, file_options, reading_options, require_file
 from rfcdask.cli.outputs import whole_store
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -102,6 +102,8 @@ def ingest(
       rfcdask ingest data.csv data.zarr --label target
       rfcdask ingest part-1.csv part-2.csv all.zarr --label target --shuffle
     """
+    for path in source:
+        require_file(path)
     import rfcdask as rf
     from rfcdask.cli.info import show_store
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from rfcdask.cli.common import note
+from rfcdask.cli.errors import UnfinishedError
 from rfcdask.cli.outputs import store_state, unfinished
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -92,7 +93,9 @@ def opened_data(
         Whether the labels of a file are of any use; if not, they may be anything.
     """
     if is_store(path):
-        yield open_store(path, options)
+        from rfcdask.data.store import open_dataset
+
+        yield open_dataset(path)
         return
     remote = client is not None and getattr(client, "cluster", None) is None
     with tempfile.TemporaryDirectory(prefix="rfcdask-", dir="." if remote else None) as folder:
@@ -102,21 +105,27 @@ def opened_data(
 
 
 def is_store(path: str) -> bool:
-    """Tell a store from a file, and say so where an ingest was interrupted."""
-    from rfcdask.data.errors import DataError, UnfinishedStoreError
+    """Tell a store from a file, and say so where neither is there or an ingest was interrupted.
 
+    Nothing is imported for a local path: commands ask this before they start anything.
+    """
     if "://" in path:
         return _is_remote_store(path)
     place = Path(path)
     state = store_state(place)
     if state is False or (not place.exists() and unfinished(place).exists()):
-        raise UnfinishedStoreError(
+        raise UnfinishedError(
             f"{path} is unfinished: run the command that writes it again, it goes on where it "
             "stopped."
         )
-    if not place.exists() and not any(mark in path for mark in "*?["):
-        raise DataError(f"{path} does not exist: give the path of a store or a file.")
+    require_file(path)
     return bool(state)
+
+
+def require_file(path: str) -> None:
+    """Refuse a local path at which there is nothing, unless it is a pattern."""
+    if not ("://" in path or any(mark in path for mark in "*?[") or Path(path).exists()):
+        raise FileNotFoundError(f"{path} does not exist: give the path of a store or a file.")
 
 
 def _is_remote_store(path: str) -> bool:
@@ -135,15 +144,11 @@ def _is_remote_store(path: str) -> bool:
     return True
 
 
-def open_store(path: str, options: dict[str, Any]) -> Any:
-    """Open a store, which knows by itself what the options for files say."""
-    from rfcdask.data.store import open_dataset
-
-    given = reading_options(options)
-    if given:
+def check_data(path: str, options: dict[str, Any]) -> None:
+    """Refuse DATA that is not there, and options that do not go with it."""
+    if is_store(path) and (given := reading_options(options)):
         name = next(iter(given)).replace("_", "-")
         raise click.UsageError(f"--{name} tells how to read a file, but {path} is a store.")
-    return open_dataset(path)
 
 
 def read_file(

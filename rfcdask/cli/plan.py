@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from rfcdask.cli import common
-from rfcdask.cli.errors import NO_FIT
-from rfcdask.cli.inputs import file_options, opened_data
+from rfcdask.cli.errors import NO_FIT, in_options
+from rfcdask.cli.inputs import check_data, file_options, opened_data
 from rfcdask.cli.models import size_options
 
 STEPS = ("fit", "transform", "train")
@@ -17,7 +17,14 @@ STEPS = ("fit", "transform", "train")
 @click.command()
 @click.argument("data")
 @size_options
-@click.option("--epochs", type=click.IntRange(min=1), default=5, show_default=True, metavar="N")
+@click.option(
+    "--epochs",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="Passes over the rows.",
+)
 @click.option(
     "--step",
     "steps",
@@ -58,6 +65,7 @@ def plan(
     Example:
       rfcdask plan data.zarr --components 200
     """
+    check_data(data, options)
     from rfcdask.plan import plan as make_plan
 
     with (
@@ -74,6 +82,6 @@ def plan(
             client=client,
             probe=probe,
         )
-    common.show(made.to_dict(), repr(made), as_json)
+    common.show(made.to_dict(), in_options(repr(made)), as_json)
     if not made.fits:
         click.get_current_context().exit(NO_FIT)

@@ -12,7 +12,7 @@ import click
 
 from rfcdask.cli import common
 from rfcdask.cli.errors import ReaderGoneError
-from rfcdask.cli.inputs import file_options
+from rfcdask.cli.inputs import check_data, file_options
 from rfcdask.cli.outputs import move_into_place, remove, require_free, unfinished, whole_file
 
 ENDINGS = (".csv", ".npy", ".zarr")
@@ -59,6 +59,7 @@ def predict(
         if Path(dest).suffix not in ENDINGS:
             raise click.BadParameter(f"{dest!r} must end in {', '.join(ENDINGS)}, or be -.")
         require_free(dest, overwrite)
+    check_data(data, options)
     saved = load_model(model)
     require_learner(saved, model)
     with (

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from rfcdask.cli import common
-from rfcdask.cli.inputs import file_options
+from rfcdask.cli.inputs import check_data, file_options
 
 
 @click.command()
@@ -39,8 +39,8 @@ def score(
       rfcdask score model data.zarr --json
     """
     from rfcdask.cli.using import load_model, require_learner, rows_for
-    from rfcdask.data.errors import DataError
 
+    check_data(data, options)
     saved = load_model(model)
     require_learner(saved, model)
     with (
@@ -50,7 +50,7 @@ def score(
         if held_out:
             dataset = _held_out(saved.about, dataset, model, data)
         if dataset.y is None:
-            raise DataError(f"{data} has no labels to compare with: pass --label.")
+            raise ValueError(f"{data} has no labels to compare with: pass --label.")
         value = float(saved.whole.score(dataset.X, dataset.y))
         rows = dataset.shape[0]
     metric = "accuracy" if hasattr(saved.learner, "classes_") else "R2"

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from rfcdask.cli import common
-from rfcdask.cli.inputs import file_options
+from rfcdask.cli.inputs import check_data, file_options, is_store
 from rfcdask.cli.outputs import whole_store
 
 
@@ -45,6 +45,7 @@ def transform(
     from rfcdask.cli.info import show_store
     from rfcdask.cli.using import load_model, rows_for
 
+    check_data(data, options)
     saved = load_model(model)
     if saved.features is None:
         raise ValueError(f"{model} has no feature map: it learns from the columns themselves.")
@@ -60,7 +61,7 @@ def transform(
             rows,
             to,
             task=dataset.attrs.get("task") or "auto",
-            overwrite=overwrite,
+            overwrite=overwrite or not is_store(data),  # a temporary store is never the same again
             client=client,
             **layout,
         )

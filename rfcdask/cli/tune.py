@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from rfcdask.cli import common
-from rfcdask.cli.inputs import file_options, opened_data
+from rfcdask.cli.inputs import check_data, file_options, opened_data
 from rfcdask.cli.models import KERNELS, standardize_option
 from rfcdask.cli.outputs import require_free, whole_file
 
@@ -29,7 +29,14 @@ from rfcdask.cli.outputs import require_free, whole_file
     metavar="N",
     help="Rows to try on; a fold needs about 10 N^2 bytes.",
 )
-@click.option("--folds", type=click.IntRange(min=2), default=5, show_default=True, metavar="N")
+@click.option(
+    "--folds",
+    type=click.IntRange(min=2),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="Parts of the cross-validation.",
+)
 @click.option(
     "--strategy",
     type=click.Choice(["grid", "halving"]),
@@ -69,8 +76,8 @@ def tune(
     Example:
       rfcdask tune data.zarr --out tune.json
     """
+    check_data(data, options)
     import rfcdask as rf
-    from rfcdask.data.errors import DataError
     from rfcdask.standardize import wants_standardizing
 
     if out:
@@ -80,7 +87,7 @@ def tune(
         opened_data(data, options, client) as dataset,
     ):
         if dataset.classes is None:
-            raise DataError(f"{data} has no classes to tell apart: tune needs labels of classes.")
+            raise ValueError(f"{data} has no classes to tell apart: tune needs labels of classes.")
         standard = wants_standardizing(dataset) if standardize is None else standardize
         seen = dataset.standardize() if standard else dataset
         found = rf.tune(

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rfcdask.cli.errors import UnfinishedError
 from rfcdask.cli.inputs import check_like, opened_data
 from rfcdask.cli.outputs import unfinished
 
@@ -22,16 +23,17 @@ class Saved(NamedTuple):
 
 def load_model(path: str) -> Saved:
     """Load a model: a pipeline, or one of its steps alone."""
-    from sklearn.pipeline import Pipeline
-
-    from rfcdask.data.errors import UnfinishedStoreError
-    from rfcdask.persist import describe, load
-
     if not Path(path).exists() and unfinished(path).exists():
-        raise UnfinishedStoreError(
+        raise UnfinishedError(
             f"{path} is unfinished: run the command that writes it again, it goes on where it "
             "stopped."
         )
+    if not (Path(path) / "model.json").is_file():
+        raise FileNotFoundError(f"{path} is not a saved model: give a folder that fit wrote.")
+    from sklearn.pipeline import Pipeline
+
+    from rfcdask.persist import describe, load
+
     about = describe(path).get("about") or {}
     model = load(path)
     steps = model.steps if isinstance(model, Pipeline) else [("model", model)]

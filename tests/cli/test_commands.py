@@ -1,0 +1,271 @@
+"""Bad calls of each command, JSON on stdout, and what make relies on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+
+import rfcdask as rf
+from tests.cli.conftest import Cli, make_rows, run_cli, write_csv
+
+BAD = {
+    "ingest-missing-file": ("ingest nowhere.csv bad.zarr", "nowhere.csv does not exist"),
+    "ingest-wrong-label": ("ingest data.csv bad.zarr --label nope", "no column 'nope'"),
+    "ingest-taken": ("ingest data.csv store.zarr --label target", "pass --overwrite"),
+    "fetch-unknown": ("fetch imagenet bad.zarr", "no recipe 'imagenet'"),
+    "synthesize-taken": ("synthesize higgs store.zarr --rows 9", "pass --overwrite"),
+    "info-no-store": ("info data.csv", "neither a store nor a saved model"),
+    "plan-option-of-a-file": ("plan store.zarr --label x", "store.zarr is a store"),
+    "tune-scheduler-file": ("tune store.zarr --scheduler nowhere.json", "nowhere.json"),
+    "fit-taken": ("fit store.zarr fitted", "pass --overwrite"),
+    "transform-no-model": ("transform nowhere data.csv bad.zarr", "is not a saved model"),
+    "predict-taken": ("predict fitted new.csv data.csv", "data.csv exists already"),
+    "score-no-model": ("score store.zarr test.csv", "is not a saved model"),
+    "compare-no-data": ("compare nowhere.zarr", "nowhere.zarr does not exist"),
+    "report-no-json": ("report data.csv bad.html", "is no JSON"),
+}
+"""Each command called badly, through the real entry point."""
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_sentence(name: str, files: Path, model: Path) -> None:
+    line, words = BAD[name]
+    done = run_cli(*line.split(), cwd=files)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert not list(files.glob("bad*"))
+
+
+MORE = {
+    "ingest-no-label": ("ingest new.csv bad.zarr", "pass --label with one of"),
+    "ingest-over-a-file": ("ingest data.csv new.csv --overwrite", "new.csv is no store"),
+    "synthesize-too-wide": ("synthesize criteo bad.zarr --rows 99", "pass --project 250"),
+    "tune-no-classes": ("tune new.csv --no-labels", "no classes"),
+    "tune-threads": ("tune store.zarr --scheduler tcp://x:1 --threads 2", "its own workers"),
+    "fit-no-labels": ("fit new.csv bad --no-labels", "no labels to learn from"),
+    "transform-columns": ("transform fitted wide.csv bad.zarr --no-labels", "has 5 columns"),
+    "transform-no-map": ("transform linear store.zarr bad.zarr", "has no feature map"),
+    "predict-no-learner": ("predict map store.zarr", "without a learner"),
+    "predict-probabilities": ("predict fitted new.csv --output probabilities", "--loss log_loss"),
+    "score-no-labels": ("score fitted new.csv", "no labels to compare with"),
+    "score-not-held-out": ("score fitted store.zarr --held-out", "fit it with --test-size"),
+    "compare-no-classes": ("compare new.csv --no-labels", "compare needs labels"),
+    "report-other-json": ("report other.json bad.html", "does not hold results"),
+    "report-newer": ("report newer.json bad.html", "update rfcdask"),
+}
+"""More of them, within this process."""
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_more_bad_input(name: str, call: Any, files: Path, model: Path) -> None:
+    line, words = MORE[name]
+    X, y = make_rows(20, 2)
+    write_csv(files / "wide.csv", X, X[:, 0])
+    (files / "other.json").write_text("[1]")
+    (files / "newer.json").write_text('{"format": 99, "data": {}}')
+    rf.save(rf.RidgeClassifier().fit(X, y), files / "linear", overwrite=True)
+    rf.save(rf.RandomFeatures(5, random_state=0).fit(X), files / "map", overwrite=True)
+    done = call(*line.split())
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert words in " ".join(done.stderr.split())
+    assert not list(files.glob("bad*"))
+
+
+def test_what_will_not_fit_is_refused_before_anything_is_written(
+    call: Any, files: Path, store: Path
+) -> None:
+    size = ("--components", "2000000", "--candidates", "3000000")
+    done = run_cli("fit", "store.zarr", "bad", *size, cwd=files)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "fewer candidates (--candidates)" in done.stderr
+    assert not list(files.glob("bad*"))
+    planned = call("plan", "store.zarr", "--no-probe", "--json", *size)
+    assert planned.exit_code == 3
+    assert json.loads(planned.stdout)["problems"]
+
+
+def test_debug_shows_the_traceback(files: Path) -> None:
+    done = run_cli("info", "nowhere.zarr", "--debug", cwd=files)
+    assert done.returncode == 2
+    assert "Traceback (most recent call last)" in done.stderr
+    assert done.stderr.rstrip().endswith("give the path of a store or a file.")
+
+
+JSON: dict[str, tuple[str, dict[str, Any]]] = {
+    "synthesize": ("synthesize higgs json2.zarr --rows 50", {"rows": 50, "columns": 28}),
+    "info": ("info store.zarr", {"classes": ["in, or near", "outside"], "kind": "store"}),
+    "tune": (
+        "tune store.zarr --gammas 0.3 --Cs 1 --Cs 10 --sample-rows 200 --strategy grid",
+        {"gamma": 0.3, "standardize": True},
+    ),
+    "plan": ("plan store.zarr --no-probe", {"blocks": 1, "problems": []}),
+    "fit": (
+        "fit store.zarr json-model --map random --components 30 --test-size 0.3",
+        {"map": "random", "n_components": 30, "metric": "accuracy", "test_rows": 180},
+    ),
+    "transform": ("transform fitted test.csv json3.zarr --label target", {"columns": 20}),
+    "score": ("score fitted test.csv", {"metric": "accuracy", "rows": 200}),
+}
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_stdout_is_json_and_nothing_else(name: str, call: Any, model: Path) -> None:
+    line, expected = JSON[name]
+    done = call(*line.split(), "--json")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert {key: found[key] for key in expected} == expected
+
+
+def test_compare_writes_a_table_a_picture_and_results(call: Any, files: Path, store: Path) -> None:
+    line = "compare store.zarr --method random --method nystroem --components 10 --components 20"
+    done = call(*line.split(), "--out", "c.json", "--plot", "c.png", "--json")
+    assert done.exit_code == 0, done.stderr
+    table = json.loads(done.stdout)
+    assert [(row["method"], row["n_components"]) for row in table] == [
+        ("random", 10),
+        ("random", 20),
+        ("nystroem", 10),
+        ("nystroem", 20),
+    ]
+    results = json.loads((files / "c.json").read_text())
+    assert results["comparison"] == table
+    assert results["data"]["rows"] == 600
+    assert (files / "c.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_predictions_in_every_form_are_the_same(call: Any, files: Path, model: Path) -> None:
+    for dest in ("p.npy", "p.zarr", "p.csv"):
+        done = call("predict", "fitted", "new.csv", dest, "-q")
+        assert (done.exit_code, done.stdout, done.stderr) == (0, "", "")
+    printed = call("predict", "fitted", "new.csv", "-q")
+    assert printed.stdout == (files / "p.csv").read_text()
+    named = np.load(files / "p.npy", allow_pickle=False)
+    assert set(named) == {"in, or near", "outside"}
+    assert named.tolist() == zarr.open_array(files / "p.zarr", mode="r")[:].tolist()
+    again = call("predict", "fitted", "new.csv", "p.npy")
+    assert again.exit_code == 2  # what is there is not replaced unasked
+
+
+def test_labels_of_rows_to_predict_may_be_anything(call: Any, files: Path, model: Path) -> None:
+    X, _ = make_rows(200, 1)
+    write_csv(files / "zeros.csv", X, np.zeros(200, int))
+    for dest, extra in (("z.csv", ("--label", "target")), ("y.csv", ())):
+        done = call("predict", "fitted", "zeros.csv", dest, *extra)
+        assert done.exit_code == 0, done.stderr
+    assert call("predict", "fitted", "new.csv", "x.csv").exit_code == 0
+    assert (files / "z.csv").read_text() == (files / "x.csv").read_text()
+    assert (files / "y.csv").read_text() == (files / "x.csv").read_text()
+
+
+def test_numbers_probabilities_and_other_formats(call: Any, tmp_path: Path) -> None:
+    """svmlight with fewer columns in the new file, integer classes, probabilities, regression."""
+    draw = np.random.default_rng(0)
+    X = draw.normal(size=(300, 3))
+    y = np.where(X[:, 0] * X[:, 1] > 0, 7, -7)
+    lines = [
+        f"{label} " + " ".join(f"{i + 1}:{v:.5f}" for i, v in enumerate(row))
+        for row, label in zip(X, y, strict=True)
+    ]
+    (tmp_path / "train.svm").write_text("\n".join(lines) + "\n")
+    (tmp_path / "new.svm").write_text("0 1:0.5\n0 2:0.25\n")
+    fit = ("--map", "random", "--components", "60", "--loss", "log_loss", "--no-standardize")
+    done = call("fit", "train.svm", "m", *fit, cwd=tmp_path)
+    assert done.exit_code == 0, done.stderr
+    assert "reading it into m.unfinished/data-" in done.stderr
+    assert not (tmp_path / "m.unfinished").exists()
+    wanted = ("predict", "m", "new.svm", "-q", "--output", "probabilities")
+    done = call(*wanted, cwd=tmp_path)
+    assert done.exit_code == 0, done.stderr
+    header, *rows = done.stdout.splitlines()
+    assert header == "-7,7"
+    shares = np.array([[float(v) for v in row.split(",")] for row in rows])
+    expected = rf.load(tmp_path / "m").predict_proba(np.array([[0.5, 0, 0], [0, 0.25, 0]]))
+    np.testing.assert_allclose(shares, expected, rtol=1e-5)
+
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "t.npy", X[:, 0] ** 2 + X[:, 1])
+    numbers = ("fit", "X.npy", "r", "--label", "t.npy", "--learner", "ridge", "--components", "80")
+    done = call(
+        *numbers, "--map", "random", "--alpha", "0.01", "--test-size", "0.2", "--json", cwd=tmp_path
+    )
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["metric"] == "R2"
+    assert found["score"] > 0.8
+
+
+def test_a_projected_store_and_new_rows_of_a_file(call: Any, tmp_path: Path) -> None:
+    """A model fitted behind a projection sends new files through the very same one."""
+    draw = np.random.default_rng(0)
+    X = draw.normal(size=(300, 40))
+    y = np.where(X[:, :20].sum(axis=1) > 0, "up", "down")
+    head = ",".join(f"c{i}" for i in range(40))
+    for name, part in (("train", slice(0, 250)), ("test", slice(250, 300))):
+        rows = (",".join(map(repr, row.tolist())) for row in X[part])
+        text = "\n".join(f"{row},{label}" for row, label in zip(rows, y[part], strict=True))
+        (tmp_path / f"{name}.csv").write_text(f"{head},label\n{text}\n")
+    made = ("ingest", "train.csv", "train.zarr", "--project", "15", "--seed", "3", "-q")
+    assert call(*made, cwd=tmp_path).exit_code == 0
+    fit = ("fit", "train.zarr", "m", "--map", "none", "--learner", "ridge", "-q")
+    assert call(*fit, cwd=tmp_path).exit_code == 0
+    done = call("predict", "m", "test.csv", "-q", cwd=tmp_path)
+    assert done.exit_code == 0, done.stderr
+    projection = rf.open_dataset(tmp_path / "train.zarr").projection
+    assert projection is not None
+    expected = rf.load(tmp_path / "m").predict(projection.transform(X[250:]))
+    assert done.stdout.splitlines()[1:] == expected.tolist()
+
+
+def test_a_cluster_gives_the_same_and_is_used(
+    cli: Cli, call: Any, store: Path, model: Path, cluster_client: Any
+) -> None:
+    def tasks(dask_scheduler: Any) -> int:
+        return int(dask_scheduler.transition_counter)
+
+    alone = call("score", "fitted", "store.zarr", "--json")
+    for way in ("option", "environment"):
+        before = cluster_client.run_on_scheduler(tasks)
+        address = cluster_client.scheduler.address
+        if way == "option":
+            done = cli("score", "fitted", "store.zarr", "--json", "--scheduler", address)
+        else:
+            env = {"DASK_SCHEDULER_ADDRESS": address}
+            done = cli("score", "fitted", "store.zarr", "--json", env=env)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == json.loads(alone.stdout)
+        assert cluster_client.run_on_scheduler(tasks) > before
+
+
+def test_overwriting_replaces_whole_and_keeps_on_failure(
+    call: Any, files: Path, tmp_path: Path
+) -> None:
+    shutil.copy(files / "data.csv", tmp_path / "data.csv")
+    shutil.copy(files / "test.csv", tmp_path / "test.csv")
+    args = ("--label", "target", "-q", "--overwrite")
+    assert call("ingest", "data.csv", "d.zarr", *args, cwd=tmp_path).exit_code == 0
+    (tmp_path / "broken.csv").write_text("a,b,target\n1,2,x\n1,oops,y\n")
+    done = call("ingest", "broken.csv", "d.zarr", *args, cwd=tmp_path)
+    assert done.exit_code == 2
+    assert "line 3" in done.stderr
+    assert rf.open_dataset(tmp_path / "d.zarr").shape == (600, 4)
+    assert call("ingest", "test.csv", "d.zarr", *args, cwd=tmp_path).exit_code == 0
+    assert rf.open_dataset(tmp_path / "d.zarr").shape == (200, 4)
+    assert sorted(path.name for path in tmp_path.glob("d.zarr*")) == ["d.zarr"]
+
+
+def test_the_python_interface_reads_what_fit_wrote(model: Path, store: Path) -> None:
+    pipeline = rf.load(model)
+    dataset = rf.open_dataset(store)
+    predicted = pipeline.predict(dataset.X)
+    assert isinstance(predicted, da.Array)
+    assert dataset.y is not None
+    assert float((predicted == dataset.y).mean()) > 0.9

@@ -1,0 +1,156 @@
+"""The group itself: fast, lazy, and of good help."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import rfcdask
+from rfcdask.cli import main, rfc
+from rfcdask.cli.group import EXIT_CODES
+from tests.cli.conftest import environment, run_cli
+
+HEAVY = ("numba", "sklearn", "scipy", "zarr", "dask.array", "distributed", "pandas", "numpy")
+NAMES = [name for name in main.list_commands(click.Context(main)) if name != "run"]
+
+
+def imported(statement: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", statement],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(),
+    )
+    return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+
+
+@pytest.mark.parametrize("statement", ["import rfcdask.cli", "import rfcdask"])
+def test_importing_the_entry_point_loads_nothing_heavy(statement: str) -> None:
+    loaded = imported(statement)
+    assert "rfcdask" in loaded
+    assert loaded.isdisjoint(HEAVY)
+
+
+def test_importing_the_commands_loads_nothing_heavy() -> None:
+    modules = ", ".join(f"rfcdask.cli.{name}" for name in NAMES)
+    loaded = imported(f"import {modules}")
+    assert "rfcdask.cli.fit" in loaded
+    assert loaded.isdisjoint({*HEAVY, "dask"})
+
+
+def test_public_names_come_when_they_are_used() -> None:
+    script = """
+import sys, rfcdask as rf
+assert "sklearn" not in sys.modules
+from rfcdask.compare import METHODS           # sets rfcdask.compare to the module ...
+assert callable(rf.compare)                   # ... which must not hide the function
+from rfcdask import compare, tune
+assert compare is rf.compare and callable(tune)
+assert rf.kernels.__name__ == "rfcdask.kernels"
+assert set(rf.__all__) <= set(dir(rf))
+for name in rf.__all__:
+    getattr(rf, name)
+namespace = {}
+exec("from rfcdask import *", namespace)
+assert set(rf.__all__) <= set(namespace)
+try:
+    rf.no_such_name
+except AttributeError as error:
+    assert "no_such_name" in str(error)
+else:
+    raise AssertionError
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, env=environment())
+
+
+def test_type_checkers_and_python_see_the_same_names() -> None:
+    tree = ast.parse(Path(str(rfcdask.__file__)).read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    typed = {
+        (line.module, name.name)
+        for line in block.body
+        if isinstance(line, ast.ImportFrom)
+        for name in line.names
+    }
+    assert typed == {(module, name) for name, module in rfcdask._HOME.items()}
+    assert {name for _, name in typed} | {"__version__"} == set(rfcdask.__all__)
+
+
+def test_help_lists_every_command_and_exit_code(tmp_path: Path) -> None:
+    done = run_cli("--help", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in [*NAMES, "run"]:
+        assert re.search(rf"^  {name} ", done.stdout, re.M), name
+    for code in EXIT_CODES:
+        assert re.search(rf"^  {code} ", done.stdout, re.M), code
+    assert "_RFCDASK_COMPLETE" in done.stdout
+
+
+def test_dask_knows_the_group(tmp_path: Path) -> None:
+    done = run_cli("rfc", "--help", cwd=tmp_path, script="dask")
+    assert done.returncode == 0, done.stderr
+    assert "Usage: dask rfc" in done.stdout
+    assert "ingest" in done.stdout
+    listed = run_cli("--help", cwd=tmp_path, script="dask")
+    assert re.search(r"^  rfc ", listed.stdout, re.M)
+    bad = run_cli("rfc", "info", "nowhere.zarr", cwd=tmp_path, script="dask")
+    assert (bad.returncode, bad.stdout) == (2, "")
+    assert bad.stderr.startswith("Error: nowhere.zarr does not exist")
+
+
+def test_python_dash_m_and_version(tmp_path: Path) -> None:
+    done = run_cli("-m", "rfcdask", "--version", cwd=tmp_path, script="python")
+    assert done.stdout == f"rfcdask {rfcdask.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("infos",), "Did you mean 'info'?"),
+        (("fit",), "Missing argument 'DATA'"),
+        (("fit", "x.zarr", "m", "--map", "bset"), "'bset' is not one of"),
+        (("fit", "x.zarr", "m", "--gamma", "-1"), "finite number above 0"),
+        (("predict", "m", "x.zarr", "out.txt"), "must end in .csv, .npy, .zarr"),
+        (("fetch",), "--list shows them"),
+        (("ingest", "only-one.csv"), "Missing argument 'SOURCE...'"),
+        (("synthesize", "mnist", "x.zarr"), "'mnist' is not one of"),
+        (("compare", "x.zarr", "--plot", "x.gif"), "must end in .png"),
+        (("fit", "x.zarr", "m", "--map", "none", "--learner", "none"), "nothing to fit"),
+        (("fit", "x.zarr", "m", "--tuned", "nowhere.json"), "No such file"),
+    ],
+)
+def test_bad_usage_is_told_without_starting_anything(
+    args: tuple[str, ...], words: str, tmp_path: Path
+) -> None:
+    done = run_cli(*args, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_both_groups_are_the_same() -> None:
+    context = click.Context(main)
+    assert (main.name, rfc.name) == ("rfcdask", "rfc")
+    assert main.list_commands(context) == rfc.list_commands(context)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_list_and_the_help_agree(name: str) -> None:
+    command = main.get_command(click.Context(main), name)
+    assert command is not None
+    assert command.name == name
+    assert "Example" in (command.help or "")
+    undescribed = [
+        option.opts
+        for option in command.params
+        if isinstance(option, click.Option) and not option.help
+    ]
+    assert undescribed == []

@@ -1,0 +1,133 @@
+"""Killed, interrupted, terminated, no longer read: what is there is whole, and the rest goes on."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rfcdask as rf
+from tests.cli.conftest import SCRIPTS, environment, run_cli
+
+FIT = ("fit", "many.zarr", "model", "--map", "random", "--components", "40", "--epochs")
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store of many small blocks."""
+    folder = tmp_path_factory.mktemp("many")
+    X = np.random.default_rng(0).normal(size=(12_000, 5)).astype("float32")
+    y = np.where(X[:, 0] * X[:, 1] > 0, "same", "opposite")
+    rf.ingest((X, y), folder / "many.zarr", block_size=600 * 20)
+    return folder
+
+
+def start(*args: str, cwd: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [str(SCRIPTS / "rfcdask"), *args],
+        cwd=cwd,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def stop_when(process: subprocess.Popen[str], there: Any, how: signal.Signals) -> tuple[str, str]:
+    """Send a signal once something is there; fail if the process ends before."""
+    deadline = time.monotonic() + 120
+    while not there():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(how)
+    return process.communicate(timeout=60)
+
+
+def coefficients(path: Path) -> Any:
+    return rf.load(path).named_steps["learner"].coef_
+
+
+def test_a_fit_goes_on_whatever_stopped_it(many: Path) -> None:
+    whole = run_cli(*FIT[:2], "undisturbed", *FIT[3:], "40", "-q", cwd=many)
+    assert whole.returncode == 0, whole.stderr
+    checkpoint = many / "model.unfinished" / "sgd.npz"
+
+    first = start(*FIT, "40", "-q", cwd=many)
+    stop_when(first, checkpoint.exists, signal.SIGKILL)
+    assert first.returncode == -signal.SIGKILL
+    assert not (many / "model").exists()
+
+    unfinished = run_cli("predict", "model", "many.zarr", cwd=many)
+    assert unfinished.returncode == 4
+    assert "goes on where it stopped" in unfinished.stderr
+    other = run_cli(*FIT, "7", cwd=many)
+    assert other.returncode == 2
+    assert "epochs was 40 and is now 7" in other.stderr
+
+    at = checkpoint.stat().st_mtime_ns
+    second = start(*FIT, "40", cwd=many)
+    _, said = stop_when(second, lambda: checkpoint.stat().st_mtime_ns > at, signal.SIGINT)
+    assert second.returncode == 130
+    assert "Going on with model.unfinished." in said
+    assert "The features are chosen already." in said
+    assert said.splitlines()[-1].startswith("Interrupted: call the same command again to go on")
+    assert "Traceback" not in said
+
+    last = run_cli(*FIT, "40", "-q", cwd=many)
+    assert last.returncode == 0, last.stderr
+    np.testing.assert_array_equal(coefficients(many / "model"), coefficients(many / "undisturbed"))
+    assert not (many / "model.unfinished").exists()
+
+
+def test_a_terminated_ingest_is_resumed_and_never_seen_half(many: Path) -> None:
+    rows = np.random.default_rng(1).normal(size=(60_000, 8))
+    np.save(many / "rows.npy", rows)
+    args = ("ingest", "rows.npy", "half.zarr", "--block-size", "6400")
+    work = many / "half.zarr.unfinished"
+    process = start(*args, cwd=many)
+    _, said = stop_when(process, lambda: len(list(work.glob("X/c/*"))) > 40, signal.SIGTERM)
+    assert process.returncode == 143
+    assert "half.zarr.unfinished keeps what is done" in said.splitlines()[-1]
+    assert not (many / "half.zarr").exists()
+    for reading in (("info", "half.zarr"), ("fit", "half.zarr", "m")):
+        done = run_cli(*reading, cwd=many)
+        assert (done.returncode, done.stdout) == (4, "")
+    before = times(work)
+    done = run_cli(*args, "-q", cwd=many)
+    assert done.returncode == 0, done.stderr
+    assert not work.exists()
+    np.testing.assert_array_equal(rf.open_dataset(many / "half.zarr").X.compute(), rows)
+    kept = before.items() & times(many / "half.zarr").items()
+    assert len(kept) > 20  # all but those that were being written
+
+
+def times(store: Path) -> dict[str, int]:
+    """Return when each block was written."""
+    blocks = store.glob("X/c/*/0")
+    return {str(path.relative_to(store)): path.stat().st_mtime_ns for path in blocks}
+
+
+def test_a_reader_that_goes_away_is_no_error(many: Path) -> None:
+    rf.save(
+        rf.RidgeClassifier().fit(np.eye(5, dtype="float32"), ["a", "b", "a", "b", "a"]),
+        many / "ridge",
+    )
+    done = subprocess.run(
+        ["bash", "-c", "rfcdask predict ridge many.zarr -q | head -n 2; echo ${PIPESTATUS[0]}"],
+        cwd=many,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0] == "predicted"
+    assert lines[1] in ("a", "b")
+    assert lines[2] == "141"
+    assert done.stderr == ""
