@@ -1,26 +1,68 @@
-"""What the README prints is executed."""
+"""What the README and the pages under docs/ print is executed, and their links lead somewhere."""
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
-README = Path(__file__).resolve().parents[1] / "README.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.M | re.S)
+from tests.pages import PAGES, ROOT, anchors, blocks, links
+
+README = ROOT / "README.md"
+WITH_CODE = [page for page in PAGES if any(block.reason is None for block in blocks(page))]
 
 
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_python_blocks_run(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
+def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All blocks of a page, in order, in one namespace and an empty directory."""
     monkeypatch.chdir(tmp_path)
-    exec(compile(BLOCKS[number], f"README block {number}", "exec"), {"__name__": "readme"})
+    monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
+    module = ModuleType("page")  # a place that classes defined on a page can name
+    monkeypatch.setitem(sys.modules, "page", module)
+    namespace: dict[str, Any] = vars(module)
+    for block in blocks(page):
+        if block.reason is None:
+            where = "\n" * block.line + block.code  # so that errors name the line of the page
+            exec(compile(where, str(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_all_python_blocks_are_python(page: Path) -> None:
+    for block in blocks(page):
+        ast.parse(block.code, f"{page.name} line {block.line}")
+    text = page.read_text(encoding="utf-8")
+    assert text.count("```python\n") == len(blocks(page))  # none escapes by its indentation
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name}: {link}"
+        assert target.is_relative_to(ROOT), f"{page.name}: {link}"
+        assert not anchor or anchor in anchors(target), f"{page.name}: {link}"
+
+
+def test_every_page_is_in_the_index() -> None:
+    listed = set(links(ROOT / "docs" / "index.md"))
+    pages = {page.name for page in PAGES if page != README} - {"index.md"}
+    assert pages <= listed
+    assert len(pages) > 3
 
 
 def test_the_commands_and_scripts_named_exist() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for script in set(re.findall(r"workflows/[\w/]+\.(?:py|ipynb)", text)):
+            assert (ROOT / script).is_file(), f"{page.name}: {script}"
     text = README.read_text(encoding="utf-8")
-    root = README.parent
-    for script in set(re.findall(r"workflows/[\w/]+\.py", text)):
-        assert (root / script).is_file(), script
     assert len(re.findall(r"<!-- test-command -->\n```bash\n.*pytest\n```", text)) == 1
-    assert BLOCKS
+    assert any(block.reason is None for block in blocks(README))

@@ -11,7 +11,8 @@ from __future__ import annotations
 from rfcdask.linear.order import blocks_mixed
 from rfcdask.linear.precondition import FULL, rows_wanted
 from rfcdask.plan.work import HELDOUT_ROWS, Place, Work
-from rfcdask.selection.objective import ROW_BLOCK, TILE
+from rfcdask.selection.candidates import TILE
+from rfcdask.selection.tiles import ROW_BLOCK
 
 SLACK = 1.15
 READING = 2.5

@@ -19,7 +19,7 @@ from rfcdask.linear.precondition import make_preconditioner, rows_wanted
 from rfcdask.linear.training import fresh_state
 from rfcdask.plan.seconds import PICK_CANDIDATES, Rates
 from rfcdask.plan.work import Work
-from rfcdask.selection.objective import TILE
+from rfcdask.selection.candidates import TILE
 from rfcdask.selection.path import giga
 from rfcdask.selection.refine import Features, Rows, heldout_error, refine
 from rfcdask.selection.target import RowTarget

@@ -1,0 +1,78 @@
+"""The notebooks run from the first cell to the last, in a kernel of their own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import KernelManager
+from nbclient import NotebookClient
+
+FOLDER = Path(__file__).resolve().parents[1] / "workflows" / "notebooks"
+NOTEBOOKS = {
+    "laptop": ("with 100 features", 4),
+    "cluster": ("one worker less on the way", 2),
+    "check_your_data": ("checked", 4),
+}
+"""What each prints after its own assertions held, and how many pictures it draws."""
+
+# jupyter_client looks for a running loop in a way that Python announces to go.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:jupyter_client")
+
+
+class OwnKernel(KernelManager):  # type: ignore[misc]
+    """Starts the interpreter of the tests, whatever kernels are installed for the user."""
+
+    @property
+    def kernel_spec(self) -> KernelSpec:
+        """Return how to start it."""
+        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        return KernelSpec(argv=argv, display_name="tests", language="python")
+
+
+def outputs(notebook: Any) -> list[Any]:
+    return [part for cell in notebook.cells for part in cell.get("outputs", [])]
+
+
+def printed(notebook: Any) -> str:
+    return "".join(part["text"] for part in outputs(notebook) if part.get("name") == "stdout")
+
+
+def pictures(notebook: Any) -> int:
+    return sum("image/png" in part.get("data", {}) for part in outputs(notebook))
+
+
+def test_every_notebook_is_tested_here() -> None:
+    assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(NOTEBOOKS)
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebooks_are_committed_without_outputs(name: str) -> None:
+    notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(not cell.outputs and cell.execution_count is None for cell in code)
+    assert code[0].metadata["tags"] == ["parameters"]  # where papermill puts its own
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebooks_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "MPLCONFIGDIR"):
+        monkeypatch.setenv(variable, str(tmp_path / variable))  # not the user's own folders
+    monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
+    monkeypatch.delenv("MPLBACKEND", raising=False)
+    notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    client = NotebookClient(
+        notebook,
+        timeout=280,
+        kernel_manager_class=OwnKernel,
+        resources={"metadata": {"path": str(tmp_path)}},
+    )
+    client.execute()
+    last_words, fewest_pictures = NOTEBOOKS[name]
+    assert last_words in printed(notebook)
+    assert pictures(notebook) >= fewest_pictures
