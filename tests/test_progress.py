@@ -7,6 +7,7 @@ import dask
 import pytest
 from jupyter_client.manager import start_new_kernel
 
+import rfcdask as rf
 from rfcdask.progress import LineReporter, SilentReporter, reporter, track
 from rfcdask.progress.link import dashboard_link
 from rfcdask.progress.terminal import SCREEN, BarReporter
@@ -169,10 +170,7 @@ def test_a_phase_that_says_nothing_is_shown_too(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_dashboard_is_named_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from distributed import Client, LocalCluster
-
-    settings = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
-    with LocalCluster(dashboard_address=":0", **settings) as cluster, Client(cluster) as client:
+    with rf.connect(n_workers=1, threads_per_worker=1) as client:
         for bokeh, link in ((object(), client.dashboard_link), (None, "")):
             monkeypatch.setattr("importlib.util.find_spec", lambda name, bokeh=bokeh: bokeh)
             assert dashboard_link() == link
