@@ -55,6 +55,7 @@ def select_seconds(work: Work, rates: Rates) -> float:
     """Return the time of selection and refinement on rows in memory."""
     m, n, j, p = work.sample_rows, work.candidates, work.features, work.columns
     fetched = min(columns_fetched(work), 1200 + 2 * j)
+    products: float
     if work.pairs is None:
         # Columns of G are differences of two products; passes over all values come on top.
         products = m * m * n + 4 * fetched * n * m + 2 * m * n * p + m * m * p
