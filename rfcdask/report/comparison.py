@@ -16,7 +16,7 @@ from rfcdask.report.measured import (
     standard_error,
 )
 from rfcdask.report.parts import best, cards, figure, note, part, table
-from rfcdask.report.recommendation import SAME_SPEED
+from rfcdask.report.sentences import SAME_SPEED
 from rfcdask.svg.comparisons import (
     against_features,
     method_legend,
