@@ -82,14 +82,14 @@ def compare(
 
     \b
     Example:
-      rfcdask compare data.zarr --components 50 --out comparison.json
+      rfcdask compare data.zarr --method compressed --method random --out comparison.json
     """
+    if plot and Path(plot).suffix not in PICTURES:
+        raise click.BadParameter(f"{plot!r} must end in {', '.join(PICTURES)}.")
     check_data(data, settings)
     for path in (out, plot):
         if path:
             require_free(path, overwrite)
-    if plot and Path(plot).suffix not in PICTURES:
-        raise click.BadParameter(f"{plot!r} must end in {', '.join(PICTURES)}.")
     with (
         common.session(scheduler, threads) as client,
         opened_data(data, settings, client) as dataset,

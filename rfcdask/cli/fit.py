@@ -123,6 +123,8 @@ def fit(
     """
     if settings["map_name"] == "none" and settings["learner"] == "none":
         raise click.UsageError("--map none with --learner none leaves nothing to fit.")
+    if settings["label_weight"] is not None and settings["map_name"] != "compressed-labels":
+        raise click.UsageError("--label-weight is for --map compressed-labels.")
     require_free(model, settings["overwrite"])
     check_data(data, settings)
     if tuned:

@@ -57,21 +57,30 @@ def test_examples_can_be_parsed(name: str, files: Path, monkeypatch: pytest.Monk
     (files / "tune.json").unlink()
 
 
-def test_all_examples_run(files: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def folder(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the examples are executed, one after the other."""
+    place = tmp_path_factory.mktemp("examples")
     for name in ("data.csv", "part-1.csv", "part-2.csv", "new.csv", "test.csv"):
-        (tmp_path / name).write_bytes((files / name).read_bytes())
-    said = {}
-    for name in ORDER:
-        for line in examples(name):
-            if line.startswith(NEEDS_THE_NET):
-                continue
-            said[line] = run_shell(line, tmp_path)
-            if "--json" in line:
-                json.loads(said[line])
-    check_stores(tmp_path)
-    check_models(said, tmp_path)
-    assert b"<html" in (tmp_path / "report.html").read_bytes()
-    assert not list(tmp_path.glob("*.unfinished"))
+        (place / name).write_bytes((files / name).read_bytes())
+    return place
+
+
+@pytest.fixture(scope="module")
+def said() -> dict[str, str]:
+    """What each example printed."""
+    return {}
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_examples_run(name: str, folder: Path, said: dict[str, str]) -> None:
+    for line in examples(name):
+        if line.startswith(NEEDS_THE_NET):
+            continue
+        said[line] = run_shell(line, folder)
+        if "--json" in line:
+            json.loads(said[line])
+    assert not list(folder.glob("*.unfinished"))
 
 
 def run_shell(line: str, folder: Path) -> str:
@@ -89,7 +98,7 @@ def run_shell(line: str, folder: Path) -> str:
     return done.stdout
 
 
-def check_stores(folder: Path) -> None:
+def test_the_stores_are_right(folder: Path) -> None:
     X, y = make_rows(600, 0)
     data = rf.open_dataset(folder / "data.zarr")
     assert data.y is not None
@@ -108,7 +117,7 @@ def check_stores(folder: Path) -> None:
     )
 
 
-def check_models(said: dict[str, str], folder: Path) -> None:
+def test_the_models_are_right(said: dict[str, str], folder: Path) -> None:
     test, truth = make_rows(200, 1)
     pipeline = rf.load(folder / "model")
     with open(folder / "predicted.csv", newline="") as file:
@@ -123,6 +132,7 @@ def check_models(said: dict[str, str], folder: Path) -> None:
     assert float(shown[1]) == pytest.approx(accuracy, abs=1e-4)
     counted = said["rfcdask predict model data.zarr --quiet | sort | uniq -c"]
     assert sum(int(line.split()[0]) for line in counted.splitlines()) == 601
+    assert b"<html" in (folder / "report.html").read_bytes()
     tuned = json.loads((folder / "tune.json").read_text())
     assert rf.load(folder / "model3").named_steps["features"].gamma == tuned["gamma"]
 

@@ -123,6 +123,7 @@ def test_python_dash_m_and_version(tmp_path: Path) -> None:
         (("synthesize", "mnist", "x.zarr"), "'mnist' is not one of"),
         (("compare", "x.zarr", "--plot", "x.gif"), "must end in .png"),
         (("fit", "x.zarr", "m", "--map", "none", "--learner", "none"), "nothing to fit"),
+        (("fit", "x.zarr", "m", "--label-weight", "1"), "--map compressed-labels"),
         (("fit", "x.zarr", "m", "--tuned", "nowhere.json"), "No such file"),
     ],
 )
