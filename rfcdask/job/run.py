@@ -73,9 +73,14 @@ def run_job(
 
     Examples
     --------
-    >>> from rfcdask.job import run_job  # doctest: +SKIP
-    >>> results = run_job("flights.csv", "flights-run", settings={"label": "late"})
-    >>> results["model"]["accuracy"]
+    >>> import tempfile
+    >>> from rfcdask.job import run_job
+    >>> few = {"rows": 2000, "sizes": [20], "n_candidates": 100, "n_rows": 200, "refine": 0}
+    >>> few |= {"methods": ["random"], "method": "random"}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     results = run_job(None, f"{folder}/run", settings=few, scheduler="threads")
+    >>> results["data"]["test_rows"]
+    400
     """
     folder = RunFolder.at(out)
     given = from_mapping(settings or {})
