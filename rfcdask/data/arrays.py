@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -55,6 +56,32 @@ class InMemory:
             return [str(self.array.store_path), list(self.array.shape), str(self.array.dtype)]
         return tokenize(self.array)
 
+    @property
+    def is_here(self) -> bool:
+        """Whether the values lie in the memory of this process."""
+        return not isinstance(self.array, zarr.Array)
+
+    def cut(self, start: int, stop: int) -> InMemory:
+        """Return what a task needs of the array, under the old numbers of the rows."""
+        if not self.is_here:
+            return self
+        part = CutArray(self.array[start:stop], start, self.array.shape, self.array.dtype)
+        return InMemory(part, self.name)
+
+
+@dataclass(frozen=True)
+class CutArray:
+    """Some neighbouring rows of an array that keep their numbers."""
+
+    rows: Any
+    start: int
+    shape: tuple[int, ...]
+    dtype: Any
+
+    def __getitem__(self, span: slice) -> Any:
+        """Return rows by the numbers they have in the whole array."""
+        return self.rows[span.start - self.start : span.stop - self.start]
+
 
 @dataclass(frozen=True)
 class NpyFile:
@@ -95,8 +122,12 @@ class NpzMember:
         """Unpack the member unless that is done, and map it."""
         target = Path(self.folder) / f"{self.member}.npy"
         if not target.exists():
-            with zipfile.ZipFile(self.archive) as archive:
-                archive.extract(f"{self.member}.npy", self.folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            # Several threads or workers may come at once: what they find must be whole.
+            with tempfile.TemporaryDirectory(dir=self.folder) as apart:
+                with zipfile.ZipFile(self.archive) as archive:
+                    unpacked = archive.extract(f"{self.member}.npy", apart)
+                Path(unpacked).replace(target)
         return _map_file(str(target))
 
     def identity(self) -> Any:
@@ -149,9 +180,24 @@ class ArrayRows:
     def adopt(self, survey: Survey) -> None:
         """Need nothing: arrays know their shape."""
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether rows lie in the memory of this process."""
+        return any(isinstance(X, InMemory) and X.is_here for X, _ in self.parts)
+
     def narrowed(self, start: int, stop: int) -> ArrayRows:
-        """Return itself, small enough for a task."""
-        return self
+        """Return itself with only those labels that a task needs of labels in memory."""
+        if not any(isinstance(y, InMemory) for _, y in self.parts):
+            return self
+        parts: list[tuple[Handle, Handle | None]] = []
+        begin = 0
+        for X, y in self.parts:
+            size = int(X.get().shape[0])
+            if isinstance(y, InMemory):
+                y = y.cut(max(start - begin, 0), max(stop - begin, 0))
+            parts.append((X, y))
+            begin += size
+        return ArrayRows(tuple(parts))
 
     def survey(self, wishes: Wishes) -> Survey:
         """Compare shapes, look for values that are not finite, collect the labels."""

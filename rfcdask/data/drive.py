@@ -30,8 +30,16 @@ def write_blocks(plan: Plan, rows: Source, survey: Survey, progress: Any, client
     """Write every block that is not written yet."""
     done = Journal(plan.location).done()
     tasks = block_tasks(plan, rows, survey, WriteBlock(plan), done)
-    here = None if not rows.in_parallel else client
-    _run("writing rows", plan, tasks, len(done), progress, here)
+    _run("writing rows", plan, tasks, len(done), progress, _place(rows, client))
+
+
+def _place(rows: Source, client: Any) -> Any:
+    """Return where blocks of a source are written: None means by threads of this process.
+
+    Streams are read here and arrays in memory lie here: sending their rows to a worker, which
+    writes them to the same store, costs more than writing them.
+    """
+    return client if rows.in_parallel and not getattr(rows, "in_memory", False) else None
 
 
 def shuffle_blocks(
@@ -45,16 +53,19 @@ def shuffle_blocks(
     journal = Journal(plan.location)
     written = journal.done()
     deal = Deal(plan.layout.n_rows, seed)
-    at_once = 1 if client is None else None
     if not written:
         scattered = journal.scattered()
         tasks = block_tasks(plan, rows, survey, ScatterBlock(plan, deal), scattered)
-        here = None if not rows.in_parallel else client
-        _run("scattering rows", plan, tasks, len(scattered), progress, here, at_once or 1)
+        place = _place(rows, client)
+        _run("scattering rows", plan, tasks, len(scattered), progress, place, _at_once(place))
     left = [block for block in range(plan.layout.n_blocks) if block not in written]
     if left:
         gathers = _gather_tasks(plan, deal, left)
-        _run("writing rows", plan, gathers, len(written), progress, client, at_once)
+        _run("writing rows", plan, gathers, len(written), progress, client, _at_once(client))
+
+
+def _at_once(place: Any) -> int | None:
+    return 1 if place is None else None
 
 
 def _gather_tasks(plan: Plan, deal: Deal, left: list[int]) -> Iterator[Any]:

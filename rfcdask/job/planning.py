@@ -5,20 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from rfcdask.job.context import Context
+from rfcdask.plan import plan
 
 
 def make_plan(run: Context) -> dict[str, Any]:
-    """Plan choosing, transforming and training at the largest size; raise where it cannot fit."""
-    from rfcdask.plan import plan
-
+    """Plan choosing, comparing and training; raise where memory will not suffice."""
     used = run.used
     found = plan(
         run.train,
         n_components=run.largest,
         n_candidates=used["n_candidates"],
         n_rows=used["n_rows"],
-        epochs=used["epochs"],
-        steps=("fit", "train"),
+        refine=used["refine"],
+        epochs=1 if used["learner"] == "ridge" else used["epochs"],
+        persist=False,
+        steps=("fit", "compare", "train"),
+        methods=used["methods"],
+        sizes=used["sizes"],
+        compare_rows=used["compare_rows"],
+        test_rows=used["compare_test_rows"],
         client=run.client,
     )
     found.check()

@@ -72,6 +72,10 @@ class ThreadRunner:
         """Wait for a handle."""
         return handle.result()
 
+    def wait(self, handle: Future[Any]) -> None:
+        """Wait for a handle, whatever becomes of it."""
+        handle.exception()
+
     def release(self, handle: Future[Any]) -> None:
         """Cancel what has not begun; what is done goes with its last reference."""
         handle.cancel()
@@ -179,6 +183,10 @@ class ClusterRunner:
                 "Workers died over a block of rows, most likely out of memory; use smaller blocks "
                 "(X.rechunk), fewer threads a worker, or workers with more memory."
             ) from killed
+
+    def wait(self, handle: Any) -> None:
+        """Wait for a handle and leave what it holds where it is."""
+        handle.exception()
 
     def release(self, handle: Any) -> None:
         """Let the scheduler forget a handle."""

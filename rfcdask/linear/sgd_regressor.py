@@ -101,8 +101,8 @@ patience, checkpoint, checkpoint_every, persist, random_state, progress
         matrix, target, weights = self._columns(X, y, sample_weight)
         seed = self._seed()
         lesson = self._target_lesson(matrix, target, weights is not None, seed)
-        matrix = keep_or_recompute(matrix, self.epochs, self.persist, client)
         with open_runner(client) as runner:
+            matrix = keep_or_recompute(runner, matrix, self.epochs, self.persist, client)
             blocks = make_blocks(matrix, target, weights)
             outcome = self._train(runner, blocks, lesson, self._course(matrix, seed))
         self._keep(outcome, lesson)

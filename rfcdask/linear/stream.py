@@ -104,6 +104,9 @@ class Runner(Protocol):
     def result(self, handle: Any) -> Any:
         """Wait for a handle and return what it holds."""
 
+    def wait(self, handle: Any) -> None:
+        """Wait for a handle, without fetching what it holds and without raising what it raised."""
+
     def release(self, handle: Any) -> None:
         """Let go of what a handle holds."""
 

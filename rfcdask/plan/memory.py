@@ -17,6 +17,8 @@ from rfcdask.selection.tiles import ROW_BLOCK
 SLACK = 1.15
 READING = 2.5
 """Blocks that one thread holds while it reads one: compressed, decoded, and scaled or split."""
+SENDING = 4.0
+"""Copies of a row on its way: in its task, in the answer, in buffers of both ends."""
 ERROR_TILE = 512
 WRITING = 2.0
 
@@ -79,9 +81,17 @@ def _refinement(work: Work) -> float:
     return float(rows + batch + 10 * p * j * 4)
 
 
-def gather_bytes(work: Work, place: Place) -> float:
-    """Return what fetching the sampled rows holds where blocks are read."""
+def reading_bytes(work: Work, place: Place) -> float:
+    """Return what is held where blocks are read, while they are."""
     return place.threads_a_worker * READING * work.x_block
+
+
+def sampled_bytes(work: Work, place: Place) -> float:
+    """Return what workers hold of the sampled rows until all are fetched, and are sent."""
+    if "fit" not in work.steps or not place.workers:
+        return 0.0
+    rows = work.sample_rows if work.pairs is None else min(2 * work.pairs, work.rows)
+    return SENDING * (rows + HELDOUT_ROWS) * work.columns * work.itemsize / place.workers
 
 
 def is_kept(work: Work, place: Place) -> bool:
@@ -103,7 +113,7 @@ def train_parts(work: Work, place: Place) -> Parts:
     if is_kept(work, place):
         held = work.all_features / workers + (0 if workers == 1 else mixed * work.z_block)
     return {
-        "blocks being read": gather_bytes(work, place),
+        "blocks being read": reading_bytes(work, place),
         "blocks of features": held,
         "preconditioner": float(_preconditioner(work)),
     }
@@ -120,7 +130,7 @@ def transform_parts(work: Work, place: Place) -> Parts:
     """Return what one worker holds while features are written."""
     threads = place.threads_a_worker
     return {
-        "blocks being read": gather_bytes(work, place),
+        "blocks being read": reading_bytes(work, place),
         "blocks of features": threads * WRITING * work.z_block,
     }
 
@@ -141,12 +151,13 @@ def compare_parts(work: Work, place: Place) -> Parts:
 
 def block_parts(work: Work, place: Place) -> Parts:
     """Return the largest of what the steps over blocks hold."""
-    found = [{"blocks being read": gather_bytes(work, place)}]
+    found = [{"blocks being read": reading_bytes(work, place)}]
     if "train" in work.steps:
         found.append(train_parts(work, place))
     if work.writes:
         found.append(transform_parts(work, place))
-    return max(found, key=total)
+    sampled = sampled_bytes(work, place)
+    return max(found, key=total) | ({"sampled rows": sampled} if sampled else {})
 
 
 def driver_parts(work: Work, place: Place) -> Parts:

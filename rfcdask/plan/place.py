@@ -15,7 +15,7 @@ from rfcdask.threads import available_cpus
 
 IMPORTS = 300 * 2**20
 """A process with rfcdask, a cluster's client or worker and compiled loops in it."""
-LATER = 60 * 2**20
+LATER = 80 * 2**20
 """What a process gains by its first work of every kind: compiled loops, pools, buffers."""
 
 

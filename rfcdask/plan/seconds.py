@@ -55,8 +55,11 @@ def select_seconds(work: Work, rates: Rates) -> float:
     """Return the time of selection and refinement on rows in memory."""
     m, n, j, p = work.sample_rows, work.candidates, work.features, work.columns
     fetched = min(columns_fetched(work), 1200 + 2 * j)
+    products: float
     if work.pairs is None:
-        products = m * m * n + 2 * fetched * n * m + 2 * m * n * p + m * m * p
+        # Columns of G are differences of two products; passes over all values come on top.
+        products = m * m * n + 4 * fetched * n * m + 2 * m * n * p + m * m * p
+        products += PASS * m * n * (3 + fetched / 64)
     else:
         products = 2 * fetched * n * work.pairs + 4 * work.pairs * n * (p + 8)
     products += 2 * HELDOUT_ROWS**2 * (j + p) + 4 * HELDOUT_ROWS * j * j
@@ -65,6 +68,8 @@ def select_seconds(work: Work, rates: Rates) -> float:
     return products / rates.products + picks + weights + work.refine * rates.step
 
 
+PASS = 20
+"""What going over a value in memory costs, in multiplications of a matrix product."""
 PICK_CANDIDATES = 1000
 """For so many candidates `Rates.pick` is measured."""
 

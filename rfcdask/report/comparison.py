@@ -16,7 +16,7 @@ from rfcdask.report.measured import (
     standard_error,
 )
 from rfcdask.report.parts import best, cards, figure, note, part, table
-from rfcdask.report.recommendation import SAME_SPEED, upper
+from rfcdask.report.sentences import SAME_SPEED
 from rfcdask.svg.comparisons import (
     against_features,
     method_legend,
@@ -53,15 +53,15 @@ def winners(here: Sequence[Measured]) -> str:
     said = []
     right = best_accuracy(here)
     if right is not None:
-        said.append(f"highest accuracy {right.title} ({share(right.accuracy, 2)})")
+        said.append(f"Highest accuracy: {right.title} ({share(right.accuracy, 2)})")
     near = min((r for r in here if r.error is not None), key=lambda r: r.error or 0, default=None)
     if near is not None:
-        said.append(f"lowest kernel error {near.title} ({number(near.error)})")
+        said.append(f"Lowest kernel error: {near.title} ({number(near.error)})")
     fast = [r for r in here if r.micros in _least([r.micros for r in here], SAME_SPEED)]
     if fast and 2 * len(fast) <= len(here):
         names = " and ".join(row.title for row in fast)
-        said.append(f"fastest {names} ({micros(fast[0].micros)} a row)")
-    return f"{', '.join(said)}." if said else ""
+        said.append(f"Fastest: {names} ({micros(fast[0].micros)} a row)")
+    return "; ".join(said)
 
 
 def _tables(
@@ -99,7 +99,7 @@ def _table(
     if linear is not None:
         body.append(("linear model on the raw columns", share(linear, 2), *[NONE] * 4))
     caption = f"What was measured of each method with {count(here[0].features)} features"
-    return join(el("p", upper(winners(here))), table(HEAD, body, caption=caption, class_="compare"))
+    return join(el("p", winners(here)), table(HEAD, body, caption=caption, class_="compare"))
 
 
 def _values(row: Measured, here: Sequence[Measured], tested: int) -> list[Any]:

@@ -19,10 +19,8 @@ from rfcdask.report.measured import (
     section,
     standard_error,
 )
-from rfcdask.svg.numbers import count, finite, micros, number, share, size
-
-SAME_SPEED = 1.15
-"""Two times a row whose ratio is below this count as the same: clocks are not better."""
+from rfcdask.report.sentences import SAME_SPEED, costs, name_of, sized, speed, times, upper, verb
+from rfcdask.svg.numbers import count, finite, number, share
 
 
 @dataclass(frozen=True)
@@ -82,31 +80,7 @@ def recommend(results: Results) -> dict[str, str]:
         *_against_linear(facts, pick),
         *_against_majority(facts, pick.accuracy or 0),
     ]
-    return {"text": _use(pick), "reason": " ".join(sentences)}
-
-
-def _use(row: Measured) -> str:
-    name, n = _name(row), count(row.features)
-    return f"Use {n} {name}." if "features" in name else f"Use {name} with {n} features."
-
-
-def _at(row: Measured) -> str:
-    name, n = _name(row), count(row.features)
-    return f"{n} {name}" if "features" in name else f"{name} with {n} features"
-
-
-def _name(row: Measured) -> str:
-    names = {
-        "compressed": "compressed features",
-        "compressed-labels": "compressed features with labels",
-        "random": "plain random features (RFM)",
-    }
-    return names.get(row.method, row.title)
-
-
-def upper(sentence: str) -> str:
-    """Return a sentence that begins with a capital letter."""
-    return sentence[:1].upper() + sentence[1:]
+    return {"text": f"Use {sized(pick)}.", "reason": " ".join(sentences)}
 
 
 def _cheapest(rows: Sequence[Measured]) -> Measured:
@@ -127,25 +101,17 @@ def _why(facts: _Facts, pick: Measured, best: Measured, equal: Sequence[Measured
         return _clear_winner(facts, pick, tested)
     error = standard_error(pick.accuracy or 0, facts.tested)
     bound = f" ± {100 * error:.{facts.digits}f}" if error else ""
+    mine = f"{facts.percent(pick.accuracy)}{bound}"
+    if best == pick:
+        return [
+            f"It has the highest accuracy{tested} ({mine}), and of the {len(others) + 1} settings "
+            f"within the sampling error of it none is cheaper{costs(pick)}."
+        ]
     return [
         f"{len(others) + 1} of {len(facts.rows)} settings are equally accurate within the sampling "
-        f"error{tested} ({facts.percent(pick.accuracy)}{bound}; the highest is "
-        f"{facts.percent(best.accuracy)}, {_name(best)} with {count(best.features)}), and this is "
-        f"the cheapest of them{_costs(pick)}."
-        if best != pick
-        else f"It has the highest accuracy{tested} ({facts.percent(pick.accuracy)}{bound}), and of "
-        f"the {len(others) + 1} settings within the sampling error of it none is cheaper"
-        f"{_costs(pick)}."
+        f"error{tested} ({mine}; the highest is {facts.percent(best.accuracy)}, {sized(best)}), "
+        f"and this is the cheapest of them{costs(pick)}."
     ]
-
-
-def _costs(row: Measured) -> str:
-    said = []
-    if row.micros is not None:
-        said.append(f"{micros(row.micros)} a row")
-    if row.size is not None:
-        said.append(size(row.size))
-    return f" ({', '.join(said)})" if said else ""
 
 
 def _clear_winner(facts: _Facts, pick: Measured, tested: str) -> list[str]:
@@ -155,68 +121,33 @@ def _clear_winner(facts: _Facts, pick: Measured, tested: str) -> list[str]:
     if rest.features == pick.features:
         where = f" at {count(pick.features)} features"
         return [
-            f"{upper(_name(pick))} {_verb(pick)} more accurate here{where} than every other "
+            f"{upper(name_of(pick))} {verb(pick)} more accurate here{where} than every other "
             f"method{tested} ({facts.percent(pick.accuracy)} against "
-            f"{facts.percent(rest.accuracy)} for {_name(rest)})."
+            f"{facts.percent(rest.accuracy)} for {name_of(rest)})."
         ]
     return [
         f"It has the highest accuracy{tested} ({facts.percent(pick.accuracy)}; the next is "
-        f"{_at(rest)}, {facts.percent(rest.accuracy)})."
+        f"{sized(rest)}, {facts.percent(rest.accuracy)})."
     ]
 
 
-def _verb(row: Measured) -> str:
-    return "are" if "features" in _name(row) else "is"
-
-
 def _other_side(facts: _Facts, pick: Measured, equal: Sequence[Measured]) -> list[str]:
-    """Set Nyström against random features, whichever of them won."""
-    wanted = (lambda row: row.ours) if pick.nystroem else (lambda row: row.nystroem)
-    rivals = [row for row in facts.rows if wanted(row)]
+    """Set Nyström against our maps, whichever of them won."""
+    rivals = [row for row in facts.rows if (row.ours if pick.nystroem else row.nystroem)]
     rival = best_accuracy([r for r in rivals if r.features == pick.features] or rivals)
     if rival is None:
         return []
+    named = rival == best_accuracy(row for row in facts.rows if row.method != pick.method)
     said = []
-    if rival not in equal:
-        if abs((pick.accuracy or 0) - (rival.accuracy or 0)) > 0 and not _named(facts, pick, rival):
-            said.append(f"{_accuracy_against(facts, rival)}")
-    elif rival.features == pick.features:
+    if rival in equal:
         said.append(
-            f"{_name(rival)} {_verb(rival)} equally accurate ({facts.percent(rival.accuracy)})"
+            f"{sized(rival)} {verb(rival)} equally accurate ({facts.percent(rival.accuracy)})"
         )
-    speed = _speed(pick, rival)
-    if speed:
-        said.append(speed)
+    elif not named:
+        reach = verb(rival, "reaches", "reach")
+        said.append(f"{sized(rival)} {reach} {facts.percent(rival.accuracy)}")
+    said += filter(None, [speed(pick, rival)])
     return [upper("; ".join(said)) + "."] if said else []
-
-
-def _named(facts: _Facts, pick: Measured, rival: Measured) -> bool:
-    """Tell whether the sentence on the winner has named this rival already."""
-    rest = best_accuracy(row for row in facts.rows if row.method != pick.method)
-    return rival == rest
-
-
-def _accuracy_against(facts: _Facts, rival: Measured) -> str:
-    return f"{_at(rival)} {'reach' if _verb(rival) == 'are' else 'reaches'} " + facts.percent(
-        rival.accuracy
-    )
-
-
-def _speed(pick: Measured, rival: Measured) -> str:
-    if not pick.micros or not rival.micros:
-        return ""
-    ratio = rival.micros / pick.micros
-    if 1 / SAME_SPEED < ratio < SAME_SPEED:
-        return f"{_name(pick)} and {_name(rival)} are equally fast a row"
-    fast, slow = (pick, rival) if ratio > 1 else (rival, pick)
-    return (
-        f"{_name(fast)} {_verb(fast)} {_times(max(ratio, 1 / ratio))} times faster a row than "
-        f"{_name(slow)} ({micros(fast.micros)} against {micros(slow.micros)})"
-    )
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:,.0f}"
 
 
 def _plain_features(facts: _Facts, pick: Measured) -> list[str]:
@@ -229,8 +160,8 @@ def _plain_features(facts: _Facts, pick: Measured) -> list[str]:
     if as_accurate(plain.accuracy, pick.accuracy or 0, facts.tested):
         nearer = ""
         if pick.error and plain.error and pick.error < plain.error:
-            times = _times(plain.error / pick.error)
-            nearer = f"; their kernel error is {number(plain.error)}, {times} times as large"
+            ratio = times(plain.error / pick.error)
+            nearer = f"; their kernel error is {number(plain.error)}, {ratio} times as large"
         return [f"Plain random features of the same number are as accurate here{nearer}."]
     gain = 100 * ((pick.accuracy or 0) - plain.accuracy)
     return [f"Plain random features of the same number are {gain:.1f} points less accurate."]
@@ -263,7 +194,7 @@ def _linear_is_enough(facts: _Facts, best: Measured) -> dict[str, str]:
     how = "more accurate than" if more else "as accurate, within the sampling error, as"
     sentences = [
         f"It is {how} the best feature map{tested} ({facts.percent(facts.linear)} against "
-        f"{facts.percent(best.accuracy)} for {_at(best)}), and it needs no features at all.",
+        f"{facts.percent(best.accuracy)} for {sized(best)}), and it needs no features at all.",
         *_against_majority(facts, facts.linear or 0),
     ]
     return {"text": "Use a linear model on the raw columns.", "reason": " ".join(sentences)}
@@ -275,8 +206,8 @@ def _without_accuracy(facts: _Facts, results: Results) -> dict[str, str]:
     if near:
         best = min(near, key=lambda row: row.error or 0)
         return {
-            "text": _use(best),
-            "reason": f"Accuracies were not measured; {_name(best)} {_verb(best)} nearest to the "
+            "text": f"Use {sized(best)}.",
+            "reason": f"Accuracies were not measured; {name_of(best)} {verb(best)} nearest to the "
             f"exact kernel (error {number(best.error)}).",
         }
     accuracy = finite(section(results, "model").get("accuracy"))

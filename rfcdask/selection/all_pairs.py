@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rfcdask._types import Array, IntArray
+from rfcdask.progress import track
 from rfcdask.selection.candidates import Candidates, number_of
 from rfcdask.selection.sums import products_by_row
 from rfcdask.selection.target import RowTarget
@@ -76,20 +77,26 @@ class AllPairs:
         c = np.zeros(self.n_atoms)
         norm2 = 0.0
         m = self.candidates.n_rows
-        for rows in slices(m, TARGET_ROWS):
-            # Half the diagonal block and all that lies right of it: each pair once.
-            block = target.block(rows, slice(rows.start, m))
-            own = block[:, : rows.stop - rows.start]
-            np.fill_diagonal(own, 0)
-            own *= 0.5
-            norm2 += 2 * _sum_squares(own) + _sum_squares(block[:, rows.stop - rows.start :])
-
-            def add(tile: slice, rows: slice = rows, block: Array = block) -> None:
-                for part in self.candidates.parts(tile):
-                    c[tile] += products_by_row(part[:, rows], part[:, rows.start :] @ block.T)
-
-            map_tiles(add, self.candidates.tiles())
+        with track("correlating candidates", m, "rows") as bar:
+            for rows in slices(m, TARGET_ROWS):
+                norm2 += self._add_correlations(target, rows, c)
+                bar.advance(rows.stop - rows.start)
         return c, norm2
+
+    def _add_correlations(self, target: RowTarget, rows: slice, c: Array) -> float:
+        """Add what a block of rows gives to c, and return its part of ||t||^2."""
+        # Half the diagonal block and all that lies right of it: each pair once.
+        block = target.block(rows, slice(rows.start, self.candidates.n_rows))
+        own = block[:, : rows.stop - rows.start]
+        np.fill_diagonal(own, 0)
+        own *= 0.5
+
+        def add(tile: slice) -> None:
+            for part in self.candidates.parts(tile):
+                c[tile] += products_by_row(part[:, rows], part[:, rows.start :] @ block.T)
+
+        map_tiles(add, self.candidates.tiles())
+        return 2 * _sum_squares(own) + _sum_squares(block[:, rows.stop - rows.start :])
 
 
 def _sum_of_squares(parts: list[Array]) -> Array:

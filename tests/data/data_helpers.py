@@ -13,12 +13,20 @@ from typing import Any
 
 import numpy as np
 import psutil
+import pytest
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+
+import rfcdask as rf
+from rfcdask.data import DataError
 
 # Children come from a server that has imported the package, so that a test may start many of them.
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["rfcdask"])
+
+
+GOOD = b"1 1:1 3:2\n-1 2:5\n"
+"""Two good lines of svmlight text."""
 
 
 def tree_bytes(folder: Path) -> dict[str, str]:
@@ -110,3 +118,15 @@ def _memory_of(process: psutil.Process) -> int:
         return int(process.memory_info().rss)
     except (psutil.NoSuchProcess, psutil.AccessDenied, AttributeError):
         return 0
+
+
+def refused(tmp_path, name, content, words, **options):
+    """Check that a file of this content is refused in one sentence, and leaves nothing behind."""
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(DataError, match=words) as caught:
+        rf.ingest(path, tmp_path / "out.zarr", **options)
+    assert "\n" not in str(caught.value)
+    # Bad input leaves nothing behind that stands in the way of the next attempt.
+    assert not (tmp_path / "out.zarr").exists()
+    return str(caught.value)

@@ -176,21 +176,34 @@ def test_a_sample_of_a_shuffled_store_reads_few_chunks(tmp_path, counted):
 
 
 @pytest.mark.slow
-def test_5000_rows_of_a_shuffled_higgs_read_a_twentieth(tmp_path, counted):
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_5000_rows_of_higgs_shuffled_or_not(tmp_path, counted, shuffle):
+    """Shuffled, a sample reads a twentieth; in any order, a shard is one task at most."""
     path = tmp_path / "higgs.zarr"
-    ds = rf.synthetic("higgs", dest=path, shuffle=True)
+    ds = rf.synthetic("higgs", dest=path, shuffle=shuffle)
     assert ds.X.shape == (11_000_000, 28)
+    assert ds.attrs["shuffled"] is shuffle
     counted.clear()
-    rows = ds.sample(5000, random_state=0)
+    with CountTasks() as sampling:
+        rows = ds.sample(5000, random_state=0)
     share = data_bytes(counted) / bytes_on_disk(path)
-    print(f"\nread {share:.2%} of {bytes_on_disk(path) / 1e9:.2f} GB for {rows.X.shape} rows")
-    assert rows.X.shape == (5000, 28)
-    assert share <= 0.05
     wanted = np.random.default_rng(0).integers(0, 11_000_000, 5000)
     with CountTasks() as tasks:
-        ds.rows(wanted)
-    print(f"{len(tasks.keys)} tasks for random rows of {len(ds.X.chunks[0])} shards")
-    assert len(tasks.keys) <= len(ds.X.chunks[0])
+        found = ds.rows(wanted)
+    shards = len(list((path / "X" / "c").iterdir()))
+    print(f"\nshuffled {shuffle}: a sample reads {share:.2%} of {bytes_on_disk(path) / 1e9:.2f} GB")
+    print(f"{len(sampling.keys)} tasks for it, {len(tasks.keys)} for random rows, {shards} shards")
+    assert rows.X.shape == found.X.shape == (5000, 28)
+    assert len(np.unique(rows.indices)) == 5000
+    assert max(len(sampling.keys), len(tasks.keys)) <= shards == len(ds.X.chunks[0])
+    if shuffle:
+        assert share <= 0.05
+    block = ds.X.blocks[3].compute()  # rows as a whole block has them, for those that lie in it
+    start = sum(ds.X.chunks[0][:3])
+    inside = (wanted >= start) & (wanted < start + len(block))
+    assert inside.any()
+    assert same_bits(found.X[inside], block[wanted[inside] - start])
 
 
 def test_a_lazy_array_knows_its_reader(store):

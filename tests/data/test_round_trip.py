@@ -173,39 +173,6 @@ def test_csr_matrices(tmp_path, X, block):
     check(rf.ingest((sparse.csr_matrix(X), y), fresh(tmp_path), block_size=block), X + 0, y)
 
 
-@settings(
-    max_examples=12,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(data=st.data(), X=dense_rows(("f8", "f4", "i2")), block=BLOCKS, shuffle=st.booleans())
-def test_under_a_cluster_of_two_processes(tmp_path, cluster, data, X, block, shuffle):
-    y = labels_for(len(X))
-    lazy = da.from_array(X, chunks=(data.draw(chunk_sizes(X.shape[0])), -1))
-    path = fresh(tmp_path)
-    ds = rf.ingest(
-        lazy, path, label=y, block_size=block, client=cluster, shuffle=shuffle, random_state=1
-    )
-    got, labels = cluster.compute([ds.X, ds.y], sync=True)
-    if shuffle:
-        shutil.rmtree(path)
-        alone = rf.ingest((X, y), path, block_size=block, shuffle=True, random_state=1)
-        X, y = alone.X.compute(), alone.y.compute()
-    assert same_bits(got, X)
-    assert same_bits(labels, y)
-
-
-def test_files_under_a_cluster_of_two_processes(tmp_path, cluster):
-    X = np.random.default_rng(0).standard_normal((3000, 7))
-    y = labels_for(len(X))
-    (tmp_path / "rows.svm").write_bytes(svmlight_text(X, y))
-    (tmp_path / "rows.svm.gz").write_bytes(gzip.compress(svmlight_text(X, y)))
-    for name in ("rows.svm", "rows.svm.gz"):
-        ds = rf.ingest(tmp_path / name, fresh(tmp_path), block_size=20_000, client=cluster)
-        assert len(ds.X.chunks[0]) > 5
-        assert same_bits(cluster.compute(ds.X, sync=True), X)
-
-
 def test_twenty_writes_into_sharded_stores_never_differ(tmp_path):
     X = np.random.default_rng(0).standard_normal((2000, 9))
     y = labels_for(len(X))

@@ -16,7 +16,7 @@ from rfcdask.job.finer import MANY, FinerReader, with_small_blocks
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_pieces_hold_the_rows_of_the_blocks(data: st.DataObject) -> None:
-    n = data.draw(st.integers(1, 30), "rows")
+    n = data.draw(st.integers(1, 20), "rows")
     base = SyntheticReader("higgs", n, 0, data.draw(st.integers(1, n), "block"))
     whole = SyntheticReader("higgs", n, 0, n)
     finer = FinerReader(base, data.draw(st.integers(1, n), "piece"))

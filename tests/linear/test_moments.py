@@ -111,18 +111,57 @@ def test_pca_keeps_a_share_of_the_variance() -> None:
     assert rf.PCA(0.9).fit(lazy(X, 100)).n_components_ == exact.n_components_
 
 
-@settings(max_examples=15, deadline=None)
-@given(chunks=chunkings(500))
-def test_chunks_do_not_matter(chunks: tuple[int, ...]) -> None:
-    Z = features(500, 15)
+DTYPES = st.sampled_from([np.float32, np.float64])
+
+
+@settings(max_examples=25, deadline=None)
+@given(chunks=chunkings(500), dtype=DTYPES)
+def test_chunks_do_not_matter_to_ridge(chunks: tuple[int, ...], dtype: Any) -> None:
+    Z = features(500, 15, dtype)
     y = Z @ np.arange(15.0) + np.sin(np.arange(500))
-    whole = sklearn.linear_model.Ridge(alpha=0.1, solver="cholesky").fit(Z, y)
-    parts = rf.Ridge(0.1).fit(lazy(Z, chunks), da.from_array(y, chunks=(chunks,)))
-    assert relative(parts.coef_, whole.coef_) < 1e-8
-    path = rf.Ridge(alphas=[1e-3, 1e3]).fit(lazy(Z, chunks), da.from_array(y, chunks=(chunks,)))
+    whole = sklearn.linear_model.Ridge(alpha=0.1, solver="cholesky").fit(Z.astype(float), y)
+    parts = rf.Ridge(0.1).fit(lazy(Z, chunks), lazy(y, chunks))
+    assert relative(parts.coef_, whole.coef_) < TOLERANCE[dtype]
+    # The intercept is a small difference of terms as large as the coefficients.
+    size = np.linalg.norm(whole.coef_)
+    assert parts.intercept_ == pytest.approx(whole.intercept_, abs=TOLERANCE[dtype] * size)
+    path = rf.Ridge(alphas=[1e-3, 1e3]).fit(lazy(Z, chunks), lazy(y, chunks))
     again = rf.Ridge(alphas=[1e-3, 1e3]).fit(Z, y)
     held = [e["held_out_error"] for e in path.path_]
-    assert np.allclose(held, [e["held_out_error"] for e in again.path_], rtol=1e-7)
+    assert np.allclose(held, [e["held_out_error"] for e in again.path_], rtol=10 * TOLERANCE[dtype])
+
+
+@settings(max_examples=25, deadline=None)
+@given(chunks=chunkings(500), dtype=DTYPES, classes=st.integers(2, 5), balanced=st.booleans())
+def test_chunks_do_not_matter_to_a_ridge_classifier(
+    chunks: tuple[int, ...], dtype: Any, classes: int, balanced: bool
+) -> None:
+    Z, y = features(500, 15, dtype), np.sort(blobs(500, 2, classes)[1])
+    setting = {"alpha": 0.5, "class_weight": "balanced" if balanced else None}
+    whole = sklearn.linear_model.RidgeClassifier(solver="cholesky", **setting)
+    whole.fit(Z.astype(float), y)
+    parts = rf.RidgeClassifier(**setting).fit(lazy(Z, chunks), lazy(y, chunks))
+    assert parts.classes_.tolist() == whole.classes_.tolist()
+    assert parts.coef_.shape == (1 if classes == 2 else classes, 15)
+    assert relative(parts.coef_, whole.coef_) < TOLERANCE[dtype]
+    assert relative(parts.intercept_, whole.intercept_) < TOLERANCE[dtype]
+
+
+@settings(max_examples=25, deadline=None)
+@given(chunks=chunkings(500), dtype=DTYPES, whiten=st.booleans())
+def test_chunks_do_not_matter_to_pca(chunks: tuple[int, ...], dtype: Any, whiten: bool) -> None:
+    rng = np.random.default_rng(2)
+    X = ((rng.normal(size=(500, 10)) * np.arange(1, 11) + 3) @ rng.normal(size=(10, 10))).astype(
+        dtype
+    )
+    whole = sklearn.decomposition.PCA(4, whiten=whiten, svd_solver="full").fit(X.astype(float))
+    parts = rf.PCA(4, whiten=whiten).fit(lazy(X, chunks))
+    for name in ("components_", "explained_variance_", "singular_values_", "mean_"):
+        assert relative(getattr(parts, name), getattr(whole, name)) < TOLERANCE[dtype], name
+    projected = parts.transform(lazy(X, chunks))
+    assert projected.chunks[0] == chunks
+    assert projected.dtype == dtype
+    assert relative(projected.compute(), whole.transform(X.astype(float))) < TOLERANCE[dtype]
 
 
 @settings(max_examples=20, deadline=None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +42,25 @@ def covtype(shared: Path) -> Split:
 
 
 READERS = {"a9a": (a9a, 0.05), "mnist": (mnist, 0.02), "covtype": (covtype, 0.1)}
+LIBLINEAR_ROWS = 100_000
+"""Both learners get at most the first so many training rows. Only covtype has more; there they are
+in random order, and liblinear alone takes about two quiet minutes. All test rows are judged by."""
 
 
-def featurized(name: str, shared: Path, J: int) -> Split:
+@cache
+def featurized(name: str, shared: Path, most_rows: int) -> Split:
+    """Return the package's own 500 features of training and test rows, with the labels."""
     read, gamma = READERS[name]
     X, y, X_test, y_test = read(shared)
-    features = rf.CompressedFeatures(J, gamma=gamma, random_state=0).fit(X)
+    X, y = X[:most_rows], y[:most_rows]
+    features = rf.CompressedFeatures(500, gamma=gamma, random_state=0).fit(X)
     return features.transform(X), y, features.transform(X_test), y_test
+
+
+@cache
+def liblinear_accuracy(name: str, shared: Path) -> float:
+    Z, y, Z_test, y_test = featurized(name, shared, LIBLINEAR_ROWS)
+    return float(LinearSVC(dual=False).fit(Z, y).score(Z_test, y_test))
 
 
 def test_a9a_with_few_features(shared_data: Path) -> None:
@@ -59,27 +73,40 @@ def test_a9a_with_few_features(shared_data: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-@pytest.mark.parametrize("name", ["a9a", "mnist"])
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "log_loss"])
+@pytest.mark.parametrize("name", ["a9a", "mnist", "covtype"])
 def test_within_half_a_point_of_liblinear(name: str, loss: str, shared_data: Path) -> None:
-    Z, y, Z_test, y_test = featurized(name, shared_data, 500)
-    exact = LinearSVC(dual=False).fit(Z, y).score(Z_test, y_test)
-    found = rf.SGDClassifier(loss, random_state=0).fit(lazy(Z, 5000), y).score(Z_test, y_test)
-    print(f"{name} {loss}: {found:.4f}, LinearSVC {exact:.4f}")
+    Z, y, Z_test, y_test = featurized(name, shared_data, LIBLINEAR_ROWS)
+    model = rf.SGDClassifier(loss, random_state=0).fit(lazy(Z, 5000), y)
+    found, exact = model.score(Z_test, y_test), liblinear_accuracy(name, shared_data)
+    print(f"\n{name} {loss}, {len(Z)} rows, {model.n_iter_} epochs: {found:.4f}", end="")
+    print(f", LinearSVC {exact:.4f}")
+    assert model.n_iter_ <= 10
     assert found >= exact - 0.005
 
 
+def fit_and_listen(loss: str, Z: Array, y: Array, rows: int) -> tuple[Any, bool]:
+    """Return a fitted model and whether it said that the rows should be shuffled, and how."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        model = rf.SGDClassifier(loss, random_state=0).fit(lazy(Z, rows), y)
+    return model, any("ingest(source, dest, shuffle=True)" in str(w.message) for w in heard)
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_covtype_shuffled_and_sorted(shared_data: Path) -> None:
-    Z, y, Z_test, y_test = featurized("covtype", shared_data, 500)
-    shuffled = rf.SGDClassifier(random_state=0).fit(lazy(Z, 8192), y).score(Z_test, y_test)
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("rows", [8192, 65536])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "log_loss"])
+def test_covtype_sorted_by_class(loss: str, rows: int, shared_data: Path) -> None:
+    """On all 464,809 rows: as good as shuffled, or a warning; small blocks are as good."""
+    Z, y, Z_test, y_test = featurized("covtype", shared_data, 10**9)
+    shuffled, warned = fit_and_listen(loss, Z, y, rows)
+    assert not warned
     order = np.argsort(y, kind="stable")
-    with pytest.warns(UserWarning, match="shuffle=True"):
-        ordered = rf.SGDClassifier(random_state=0).fit(lazy(Z[order], 8192), y[order])
-    print(f"covtype shuffled {shuffled:.4f}, sorted {ordered.score(Z_test, y_test):.4f}")
-    assert ordered.score(Z_test, y_test) > shuffled - 0.01
-    exact: Any = LinearSVC(dual=False).fit(Z, y)
-    print(f"covtype LinearSVC {exact.score(Z_test, y_test):.4f}")
-    assert shuffled >= exact.score(Z_test, y_test) - 0.005
+    ordered, warned = fit_and_listen(loss, Z[order], y[order], rows)
+    lost = shuffled.score(Z_test, y_test) - ordered.score(Z_test, y_test)
+    print(f"\ncovtype {loss}, blocks of {rows}: {100 * lost:.2f} points lost, warned: {warned}")
+    assert warned or lost < 0.01
+    if rows == 8192:
+        assert lost < 0.01

@@ -151,22 +151,6 @@ def test_the_same_bits_wherever_it_runs(place: str, cluster_client: Any) -> None
     assert not np.array_equal(different.coef_, reference.coef_)
 
 
-@pytest.mark.parametrize("persist", [True, False])
-def test_keeping_features_changes_nothing_but_the_work(persist: bool) -> None:
-    X, y = blobs(2000, 6, 2)
-    calls: list[int] = []
-
-    def count(block: Array) -> Array:
-        calls.append(1)
-        return block
-
-    Z = lazy(X, 200).map_blocks(count, meta=np.empty((0, 0), np.float32))
-    model = rf.SGDClassifier(epochs=4, random_state=0, persist=persist).fit(Z, y)
-    plain = rf.SGDClassifier(epochs=4, random_state=0).fit(lazy(X, 200), y)
-    assert np.array_equal(model.coef_, plain.coef_)
-    assert len(calls) == 10 if persist else len(calls) >= 40
-
-
 @pytest.mark.parametrize("persist", ["auto", True, False])
 def test_a_current_client_is_used_and_may_keep_features(
     persist: bool | str, cluster_client: Any, monkeypatch: pytest.MonkeyPatch

@@ -81,8 +81,8 @@ def test_numbers_of_the_run_are_on_the_page() -> None:
         assert number in shown, number
     for phrase in ("35.2 kiB", "3.11.2", "1 min 41 s", "--set n_components=300", "chosen: 300"):
         assert phrase in shown, phrase
-    assert "Highest accuracy compressed with labels (ours) (93.10%), lowest kernel error" in shown
-    assert "lowest kernel error Nyström (RPCholesky) (0.0103)" in shown
+    assert "Highest accuracy: compressed with labels (ours) (93.10%)" in shown
+    assert "Lowest kernel error: Nyström (RPCholesky) (0.0103)" in shown
 
 
 def test_the_plan_is_held_against_the_phases_it_was_made_for() -> None:

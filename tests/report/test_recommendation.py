@@ -87,6 +87,19 @@ def test_plain_random_features_that_are_as_good_are_said_to_be() -> None:
     assert said(rows)[0] == "Use 300 plain random features (RFM)."
 
 
+def test_sizes_are_named_where_they_differ() -> None:
+    rows = [
+        samples.row("compressed", 100, accuracy=0.95, microseconds_per_row=1.0),
+        samples.row("nystroem", 200, accuracy=0.90, microseconds_per_row=3.0),
+        samples.row("features of mine", 100, accuracy=0.80),
+    ]
+    text, reason = said(rows)
+    assert text == "Use 100 compressed features."
+    assert "100 compressed features are 3.0 times faster a row than Nyström with 200" in reason
+    rows[2]["accuracy"] = 0.97
+    assert said(rows)[0] == "Use features of mine with 100 features."
+
+
 def test_a_linear_model_that_is_as_good_is_enough() -> None:
     rows = [samples.row("compressed", accuracy=0.901), samples.row("nystroem", accuracy=0.902)]
     text, reason = said(rows, linear={"accuracy": 0.900})

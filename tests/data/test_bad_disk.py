@@ -1,0 +1,107 @@
+"""A destination without space or rights loses nothing that was written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from data_helpers import CONTEXT, tree_bytes
+
+import rfcdask as rf
+from rfcdask.data import DataError
+
+
+def fill_disk(dest: str, note: str, limit: int | None) -> None:
+    """Ingest with a limit on the size of files: early blocks compress well, later ones do not."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    if limit:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    X = np.random.default_rng(0).standard_normal((4000, 10))
+    X[:2000] = 0
+    write_note(note, lambda: rf.ingest(X, dest, block_size=40_000))
+
+
+def ingest_as_nobody(dest: str, note: str) -> None:
+    if os.geteuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    write_note(note, lambda: rf.ingest(np.eye(3), dest))
+
+
+def write_note(path: str, work) -> None:
+    file = os.open(path, os.O_WRONLY)
+    try:
+        work()
+    except DataError as error:
+        os.write(file, str(error).encode())
+
+
+def in_child(tmp_path, function, *arguments) -> str:
+    """Run a function in a process of its own; return what it was refused with."""
+    note = tmp_path / "note"
+    note.write_text("")
+    note.chmod(0o666)
+    process = CONTEXT.Process(target=function, args=(arguments[0], str(note), *arguments[1:]))
+    process.start()
+    process.join(120)
+    assert process.exitcode == 0
+    return note.read_text()
+
+
+def test_a_full_disk_keeps_what_was_written(tmp_path):
+    dest = tmp_path / "a.zarr"
+    said = in_child(tmp_path, fill_disk, str(dest), 20_000)
+    assert "no space left for" in said
+    assert "run the same ingest again" in said
+    assert list((dest / ".ingest/blocks").iterdir())
+    shards = {path: path.stat().st_mtime_ns for path in dest.glob("X/c/*/0")}
+    assert shards
+    assert in_child(tmp_path, fill_disk, str(dest), None) == ""
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in shards.items())
+    assert in_child(tmp_path, fill_disk, str(tmp_path / "calm.zarr"), None) == ""
+    assert tree_bytes(dest) == tree_bytes(tmp_path / "calm.zarr")
+
+
+def test_a_disk_that_is_too_small_is_noticed_before_the_work(tmp_path, monkeypatch):
+    from rfcdask.data.location import Location
+
+    X = np.random.default_rng(0).standard_normal((2000, 10))
+    monkeypatch.setattr(Location, "free_bytes", lambda self: 100_000)
+    for options in ({"compressor": None}, {"shuffle": True}):
+        with pytest.raises(DataError, match=r"no space for .*: 156\.25 kiB are needed, 97\.66 kiB"):
+            rf.ingest(X, tmp_path / "a.zarr", overwrite=True, **options)
+    # Compressed sizes are known after the first block.
+    with pytest.raises(DataError, match=r"more are needed, .* run the same ingest again"):
+        rf.ingest(X, tmp_path / "a.zarr", overwrite=True, block_size=16_000)
+    monkeypatch.undo()
+    assert np.array_equal(rf.ingest(X, tmp_path / "a.zarr", block_size=16_000).X.compute(), X)
+
+
+def test_no_right_to_write_is_said(tmp_path):
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o555)
+        # Not below pytest's own folder, which nobody else may enter.
+        note = Path(tempfile.mkdtemp())
+        note.chmod(0o755)
+        said = in_child(note, ingest_as_nobody, f"{folder}/a.zarr")
+        os.chmod(folder, 0o755)
+        shutil.rmtree(note)
+    assert "no right to write to" in said
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(DataError, match=r"no right to write|exists"):
+        rf.ingest(np.eye(3), tmp_path / "file" / "a.zarr")
+
+
+def test_other_failures_of_the_disk_pass_through(tmp_path):
+    from rfcdask.data.location import Location
+    from rfcdask.data.write import destination_errors
+
+    with pytest.raises(OSError, match="odd"), destination_errors(Location.of(tmp_path)):
+        raise OSError(errno.EIO, "odd")

@@ -1,0 +1,139 @@
+"""A fault in a text file is named with its line, and with what was expected there."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+
+import dask.array as da
+import numpy as np
+import pytest
+from data_helpers import GOOD, refused, svmlight_text
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import rfcdask as rf
+from rfcdask.data import DataError
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".bz2"])
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"1 2:3 nonsense", r"line 3: expected index:value, found 'nonsense'"),
+        (b"1 2:x", r"line 3: expected a number after the colon, found 'x'"),
+        (b"spam 2:1", r"line 3: expected a number as label, found 'spam'"),
+        (b"1 3:1 2:1", r"line 3: indices must ascend"),
+        (b"2:1 3:1", r"line 3: .*the labels are missing"),
+        (b"1 2:nan", r"line 3: column 2 is nan, not a finite number: pass nan='drop'"),
+        (b"nan 2:1", r"line 3: the label is nan"),
+        (b"1 1:1 2:inf", r"line 3: column 2 is inf"),
+    ],
+)
+def test_a_malformed_svmlight_line_is_named(tmp_path, ending, line, words):
+    pack = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress}[ending]
+    message = refused(tmp_path, f"a.svm{ending}", pack(GOOD + line + b"\n" + GOOD), words)
+    assert f"a.svm{ending}, line 3" in message
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.integers(0, 400), st.integers(30, 400))
+def test_the_line_is_right_wherever_the_pieces_are_cut(tmp_path, monkeypatch, before, size):
+    from rfcdask.data import svmlight, textfiles
+
+    monkeypatch.setattr(
+        svmlight, "plan_pieces", lambda path: textfiles.plan_pieces(path, piece_bytes=size)
+    )
+    path = tmp_path / "a.svm"
+    path.write_bytes(b"1 1:1\n" * before + b"1 1:oops\n" + b"1 1:1\n" * 50 + b"bad\n")
+    with pytest.raises(DataError, match=rf"line {before + 1}: .*'oops'"):
+        rf.ingest(path, tmp_path / "out.zarr")
+
+
+def test_an_index_beyond_the_columns_is_named(tmp_path):
+    text = GOOD + b"1 1:1 9:1\n"
+    refused(
+        tmp_path,
+        "a.svm",
+        text,
+        r"a\.svm, line 3: '9:1' lies beyond the largest index 3",
+        n_columns=3,
+    )
+    # Counted from 0, the largest index of three columns is 2.
+    refused(
+        tmp_path,
+        "a.svm",
+        b"1 0:1\n-1 3:1\n",
+        r"line 2: '3:1' lies beyond the largest index 2",
+        n_columns=3,
+    )
+    refused(
+        tmp_path, "a.svm", b"1 1:1\n-1 0:1\n", r"line 2: .* pass zero_based=True", zero_based=False
+    )
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("1,2", r"line 4: expected 3 fields, found 2"),
+        ("1,2,0,9", r"line 4: expected 3 fields, found 4"),
+        ("1,oops,0", r"line 4: expected a number in column 'b', found 'oops'"),
+        ("1,,0", r"line 4: column 'b' is missing or not finite: pass nan='drop'"),
+        ("1,nan,0", r"line 4: column 'b' is missing or not finite"),
+        ("1,2,", r"line 4: the label is missing"),
+    ],
+)
+def test_a_bad_csv_line_is_named(tmp_path, ending, line, words):
+    text = f"a,b,y\n1,2,0\n3,4,1\n{line}\n5,6,1\n".encode()
+    refused(tmp_path, f"a.csv{ending}", gzip.compress(text) if ending else text, words)
+
+
+def test_blank_lines_count_as_lines(tmp_path):
+    refused(tmp_path, "a.csv", "a,y\n1,0\n\n\n,1\n", r"line 5: column 'a'")
+
+
+def test_a_csv_without_a_label_lists_its_columns(tmp_path):
+    words = r"no column named label, target, class, y: pass label= .*'a', 'b', 'c'"
+    refused(tmp_path, "a.csv", "a,b,c\n1,2,3\n4,5,6\n", words)
+    refused(
+        tmp_path, "a.csv", "a,b\n1,2\n3,4\n", "no column 'z': its columns are 'a', 'b'", label="z"
+    )
+    refused(tmp_path, "a.csv", "a,b\n1,2\n3,4\n", "no column 7", label=7)
+    refused(tmp_path, "a.csv", "a,a,y\n1,2,3\n", "'a' occurs twice")
+    refused(tmp_path, "a.csv", "justoneword\nanother\n", "no delimiter was found")
+
+
+@pytest.mark.parametrize("name", ["a.svm", "a.csv", "a.data"])
+def test_an_empty_file_is_named(tmp_path, name):
+    refused(tmp_path, name, b"", rf"{name} is empty")
+    refused(tmp_path, name, b"\n\n\n", rf"{name} (holds|is empty)")
+
+
+def test_a_header_without_rows(tmp_path):
+    refused(tmp_path, "a.csv", "a,b,y\n", "holds no row below its header")
+    refused(tmp_path, "a.svm", "# nothing\n", "holds no row")
+    refused(tmp_path, "a.svm", "1\n-1\n", "labels only, no index:value pair")
+
+
+def test_a_packed_file_that_is_cut_short(tmp_path):
+    whole = gzip.compress(svmlight_text(np.random.default_rng(0).random((5000, 4)), [0, 1] * 2500))
+    refused(tmp_path, "a.svm.gz", whole[: len(whole) // 2], "cut short or damaged")
+
+
+def test_faults_are_named_through_a_cluster_too(tmp_path, cluster):
+    (tmp_path / "a.svm").write_bytes(GOOD * 100 + b"1 1:oops\n")
+    with pytest.raises(DataError, match=r"a\.svm, line 201: .*'oops'"):
+        rf.ingest(tmp_path / "a.svm", tmp_path / "out.zarr", client=cluster)
+    X = np.ones((50, 2))
+    X[33, 1] = np.inf
+    with pytest.raises(DataError, match="row 33: column 1 is inf"):
+        rf.ingest(
+            da.from_array(X, chunks=(7, 2)), tmp_path / "b.zarr", block_size=160, client=cluster
+        )
+
+
+def test_svmlight_has_its_label_first(tmp_path):
+    refused(tmp_path, "a.svm", GOOD, "label='y': svmlight lines begin with their label", label="y")

@@ -1,0 +1,199 @@
+"""Labels, lengths, values and arguments that cannot be are refused by name."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+
+import dask.array as da
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zarr
+from data_helpers import refused
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import rfcdask as rf
+from rfcdask.data import DataError
+
+
+def test_parquet_faults_are_named(tmp_path):
+    path = tmp_path / "a.parquet"
+    for table, words in (
+        (pa.table({"a": ["x", "y"], "y": [0, 1]}), "column 'a' holds string, where numbers belong"),
+        (pa.table({"a": [1.0, None], "y": [0, 1]}), "row 1: column 0 is nan"),
+        (pa.table({"a": [1, None], "y": [0, 1]}), "row 1: column 0 is nan"),
+        (pa.table({"a": [1.0, 2.0], "y": ["p", None]}), "row 1: the label is missing"),
+        (pa.table({"a": [1.0], "b": [2.0]}), "no column named label"),
+        (pa.table({"a": pa.array([], "f8"), "y": pa.array([], "i8")}), "holds no row"),
+    ):
+        pq.write_table(table, path)
+        with pytest.raises(DataError, match=words):
+            rf.ingest(path, tmp_path / "out.zarr")
+    path.write_bytes(b"PAR1 but not really")
+    with pytest.raises(DataError, match=r"a\.parquet is no Parquet file"):
+        rf.ingest(path, tmp_path / "out.zarr")
+
+
+@pytest.mark.parametrize("name", ["a.svm", "a.csv"])
+def test_labels_of_one_class(tmp_path, name):
+    text = {"a.svm": "1 1:1\n1 1:2\n", "a.csv": "a,y\n1,1\n2,1\n"}[name]
+    refused(tmp_path, name, text, r"all labels are of one class \(1(\.0)?\): .*label=False")
+    with pytest.raises(DataError, match="one class"):
+        rf.ingest((np.eye(3), np.ones(3)), tmp_path / "out.zarr")
+    with pytest.raises(DataError, match="one class"):
+        rf.ingest(da.eye(3), tmp_path / "out.zarr", label=np.ones(3))
+    (tmp_path / name).write_text(text)
+    assert rf.ingest(tmp_path / name, tmp_path / "out.zarr", label=False).y is None
+
+
+def test_labels_that_cannot_be_what_they_are_said_to_be(tmp_path):
+    with pytest.raises(DataError, match="needs numbers, but the labels are text"):
+        rf.ingest((np.eye(2), np.array(["a", "b"])), tmp_path / "a.zarr", task="regression")
+    X = np.zeros((20_000, 1))
+    with pytest.raises(DataError, match="more than 10000 distinct labels"):
+        rf.ingest((X, np.arange(20_000)), tmp_path / "a.zarr", task="classification")
+    assert rf.ingest((X, np.arange(20_000)), tmp_path / "a.zarr").attrs["task"] == "regression"
+
+
+def test_lengths_of_rows_and_labels_must_agree(tmp_path):
+    words = "X has 3 rows but y has 2 labels"
+    for source in ((np.eye(3), [0, 1]), (da.eye(3), da.arange(2)), (da.eye(3), [0, 1])):
+        with pytest.raises(DataError, match=words):
+            rf.ingest(source, tmp_path / "out.zarr")
+    np.save(tmp_path / "X.npy", np.eye(3))
+    np.save(tmp_path / "t.npy", np.arange(4))
+    with pytest.raises(DataError, match=r"X\.npy has 3 rows but .*t\.npy has 4 labels"):
+        rf.ingest(tmp_path / "X.npy", tmp_path / "out.zarr", label=tmp_path / "t.npy")
+    group = zarr.create_group(tmp_path / "in.zarr")
+    group.create_array("X", data=np.eye(3))
+    group.create_array("y", data=np.arange(5))
+    with pytest.raises(DataError, match=r"has 3 rows but .* has 5 labels"):
+        rf.ingest(tmp_path / "in.zarr", tmp_path / "out.zarr")
+
+
+@pytest.mark.parametrize("kind", ["numpy", "npy", "zarr", "dask", "csr"])
+def test_values_that_are_not_finite_are_refused_or_dropped(tmp_path, kind):
+    from scipy import sparse
+
+    X = np.random.default_rng(0).standard_normal((50, 3)) + 10
+    X[7, 2], X[30, 0] = np.nan, np.inf
+    y = (np.arange(50) % 2).astype(float)
+    y[31] = np.nan
+    source = {"numpy": X, "dask": da.from_array(X, chunks=(9, 2)), "csr": sparse.csr_matrix(X)}.get(
+        kind
+    )
+    if kind == "npy":
+        np.save(tmp_path / "X.npy", X)
+        source = tmp_path / "X.npy"
+    if kind == "zarr":
+        zarr.save_array(tmp_path / "X.zarr", X)
+        source = tmp_path / "X.zarr"
+    options = {"label": y, "block_size": 400}
+    with pytest.raises(DataError, match=r"row (7: column 2 is nan|31: the label is missing)"):
+        rf.ingest(source, tmp_path / "out.zarr", **options)
+    ds = rf.ingest(source, tmp_path / "drop.zarr", nan="drop", **options)
+    keep = np.isfinite(X).all(axis=1) & np.isfinite(y)
+    assert np.array_equal(ds.X.compute(), X[keep])
+    assert np.array_equal(ds.y.compute(), y[keep])
+    assert ds.attrs["dropped_rows"] == 3
+    assert ds.attrs["n_rows"] == 47
+
+
+def test_bad_values_of_a_lazy_array_are_found_while_writing(tmp_path):
+    X = np.ones((50, 2))
+    X[33, 1] = np.inf
+    with pytest.raises(DataError, match="row 33: column 1 is inf"):
+        rf.ingest(da.from_array(X, chunks=(7, 2)), tmp_path / "out.zarr", block_size=160)
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.sets(st.integers(0, 59), max_size=59), st.sampled_from(["svm", "svm.gz", "csv"]))
+def test_dropped_rows_are_the_bad_ones_and_no_others(tmp_path, bad, ending):
+    X = np.arange(120.0).reshape(60, 2) + 1
+    text = X.astype(object)
+    for row in bad:
+        text[row, row % 2] = "nan"
+    if ending == "csv":
+        lines = "".join(f"{a},{b},{i % 2}\n" for i, (a, b) in enumerate(text))
+        content = ("a,b,y\n" + lines).encode()
+    else:
+        content = "".join(f"{i % 2} 1:{a} 2:{b}\n" for i, (a, b) in enumerate(text)).encode()
+        content = gzip.compress(content) if ending.endswith("gz") else content
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes(content)
+    keep = np.array([i for i in range(60) if i not in bad])
+    shutil.rmtree(tmp_path / "out.zarr", ignore_errors=True)
+    if len(set((keep % 2).tolist())) < 2:
+        with pytest.raises(DataError, match=r"of one class|every row"):
+            rf.ingest(path, tmp_path / "out.zarr", nan="drop", block_size=200)
+        return
+    ds = rf.ingest(path, tmp_path / "out.zarr", nan="drop", block_size=200)
+    assert np.array_equal(ds.X.compute(), X[keep])
+    assert np.array_equal(ds.y.compute(), keep % 2)
+    assert ds.attrs["dropped_rows"] == len(bad)
+
+
+def test_arrays_that_are_no_rows_of_numbers(tmp_path):
+    for X, words in (
+        (np.arange(3), "has shape"),
+        (np.empty((0, 3)), "has shape"),
+        (np.empty((3, 0)), "has shape"),
+        (np.array([["a"], ["b"]]), "where numbers belong"),
+        (np.ones((2, 2), complex), "where numbers belong"),
+    ):
+        with pytest.raises(DataError, match=words):
+            rf.ingest(X, tmp_path / "out.zarr")
+    with pytest.raises(DataError, match="one label a row"):
+        rf.ingest((np.eye(2), np.eye(2)), tmp_path / "out.zarr")
+
+
+def test_npz_and_zarr_groups_name_their_arrays(tmp_path):
+    np.savez(tmp_path / "a.npz", features=np.eye(3), other=np.arange(3))
+    with pytest.raises(DataError, match="no array named X: its arrays are features, other"):
+        rf.ingest(tmp_path / "a.npz", tmp_path / "out.zarr")
+    np.savez(tmp_path / "a.npz", X=np.eye(3), other=np.arange(3))
+    with pytest.raises(DataError, match="which array holds the labels"):
+        rf.ingest(tmp_path / "a.npz", tmp_path / "out.zarr")
+    assert rf.ingest(tmp_path / "a.npz", tmp_path / "b.zarr", label="other").classes.tolist() == [
+        0,
+        1,
+        2,
+    ]
+
+
+def test_arguments_are_checked(tmp_path):
+    for options, words in (
+        ({"format": "xml"}, "format='xml'"),
+        ({"task": "ranking"}, "task='ranking'"),
+        ({"nan": "ignore"}, "nan='ignore'"),
+        ({"scale": 0}, "scale=0"),
+        ({"compressor": "zip"}, "compressor='zip'"),
+        ({"block_size": 0}, "block_size=0"),
+        ({"project": 0}, "project=0"),
+    ):
+        with pytest.raises(DataError, match=words):
+            rf.ingest(np.eye(3), tmp_path / "out.zarr", overwrite=True, **options)
+    with pytest.raises(DataError, match="does not exist"):
+        rf.ingest(tmp_path / "nothing.svm", tmp_path / "out.zarr")
+    with pytest.raises(DataError, match="no file matches"):
+        rf.ingest(str(tmp_path / "*.svm"), tmp_path / "out.zarr")
+
+
+def test_values_that_a_type_cannot_hold(tmp_path):
+    X = np.array([[1.0], [300.0], [2.5]])
+    with pytest.raises(
+        DataError, match=r"row 1: column 0 is 300\.0, which dtype=uint8 cannot hold"
+    ):
+        rf.ingest(X, tmp_path / "a.zarr", dtype="u1")
+    with pytest.raises(DataError, match="dtype=float16 cannot hold"):
+        rf.ingest(X * 1e6, tmp_path / "b.zarr", dtype="f2")
+
+
+def test_the_number_of_columns_must_be_the_one_that_was_said(tmp_path):
+    with pytest.raises(DataError, match="X has 3 columns, but n_columns=4"):
+        rf.ingest(np.eye(3), tmp_path / "a.zarr", n_columns=4)

@@ -1,0 +1,112 @@
+"""Saving over a model, and being interrupted at it, never loses one."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rfcdask as rf
+from rfcdask import persist
+from tests.persist.models import fitted, rows
+
+
+def test_an_existing_model_is_replaced_only_when_asked(saved: Path) -> None:
+    other = fitted("random")
+    with pytest.raises(FileExistsError, match=r"model exists already.*overwrite=True"):
+        rf.save(other, saved)
+    assert type(rf.load(saved)) is rf.CompressedFeatures
+    rf.save(other, saved, overwrite=True)
+    assert type(rf.load(saved)) is rf.RandomFeatures
+    assert [path.name for path in saved.parent.iterdir()] == ["model"]
+
+
+def test_what_is_no_model_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("years of work")
+    with pytest.raises(FileExistsError, match=r"thesis exists already.*not a saved model"):
+        rf.save(fitted("random"), tmp_path / "thesis", overwrite=True)
+    assert (tmp_path / "thesis" / "chapter.txt").read_text() == "years of work"
+
+
+def test_parents_are_made(tmp_path: Path) -> None:
+    rf.save(fitted("random"), tmp_path / "a" / "b" / "model")
+    assert rf.load(str(tmp_path / "a" / "b" / "model")).n_components == 20
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_an_interrupted_save_leaves_nothing(
+    error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(persist, "_write_array", interrupted)
+    with pytest.raises(error):
+        rf.save(fitted("random"), tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("when", ["_write_array", "put_in_place"])
+def test_an_interrupted_replacement_keeps_the_old_model(
+    when: str, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = rf.load(saved).transform(rows(False))
+
+    def interrupted(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(persist, when, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        rf.save(fitted("random"), saved, overwrite=True)
+    np.testing.assert_array_equal(rf.load(saved).transform(rows(False)), before)
+    assert [path.name for path in saved.parent.iterdir()] == ["model"]
+
+
+def test_a_failing_move_brings_the_old_model_back(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = rf.load(saved).transform(rows(False))
+    move = Path.replace
+
+    def full_disk(self: Path, target: Path) -> Path:
+        if Path(target) == saved and (self / "model.json").exists() and "-old" not in self.name:
+            raise OSError("disk is full")
+        return move(self, target)
+
+    monkeypatch.setattr(Path, "replace", full_disk)
+    with pytest.raises(OSError, match="disk is full"):
+        rf.save(fitted("random"), saved, overwrite=True)
+    np.testing.assert_array_equal(rf.load(saved).transform(rows(False)), before)
+
+
+def test_a_killed_save_leaves_nothing_under_the_final_name(tmp_path: Path) -> None:
+    script = textwrap.dedent(
+        """
+        import os, signal, sys
+        import numpy as np
+        import rfcdask as rf
+        from rfcdask import persist
+
+        def die(*args):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        features = rf.RandomFeatures(6, random_state=0).fit(np.eye(4))
+        persist.put_in_place = die
+        rf.save(features, sys.argv[1])
+        """
+    )
+    target = tmp_path / "model"
+    done = subprocess.run([sys.executable, "-c", script, str(target)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert not target.exists()
+    with pytest.raises(FileNotFoundError):
+        rf.load(target)
+    rf.save(fitted("random"), target)
+    assert rf.load(target).n_components == 20
