@@ -8,6 +8,8 @@ from typing import Any, Self
 import psutil
 
 INTERVAL = 0.1
+CHILDREN_EVERY = 20
+"""Looks between two listings of the children: a listing goes through all processes there are."""
 
 
 class MemoryMeter:
@@ -22,6 +24,7 @@ class MemoryMeter:
     def __init__(self, remote: Any = None) -> None:
         self._remote = remote
         self._me = psutil.Process()
+        self._family = self._list()
         self._peak = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="rfcdask-memory", daemon=True)
@@ -36,15 +39,23 @@ class MemoryMeter:
 
     def lap(self) -> int:
         """Return the largest sum of resident bytes since the last call."""
+        self._family = self._list()
         peak, self._peak = max(self._peak, self._here()), 0
         return peak + self._elsewhere()
 
     def _watch(self) -> None:
+        looks = 0
         while not self._stop.wait(INTERVAL):
+            looks += 1
+            if looks % CHILDREN_EVERY == 0:
+                self._family = self._list()
             self._peak = max(self._peak, self._here())
 
+    def _list(self) -> list[psutil.Process]:
+        return [self._me, *self._me.children(recursive=True)]
+
     def _here(self) -> int:
-        return sum(map(_resident, [self._me, *self._me.children(recursive=True)]))
+        return sum(map(_resident, self._family))
 
     def _elsewhere(self) -> int:
         if self._remote is None:
