@@ -10,7 +10,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 _FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
-_PYTHON = re.compile(r"(?:<!-- not run: (?P<reason>.+?) -->\n)?^```python\n(?P<code>.*?)^```$", re.M | re.S)
+_PYTHON = re.compile(
+    r"(?:<!-- not run: (?P<reason>.+?) -->\n)?^```python\n(?P<code>.*?)^```$", re.M | re.S
+)
 _LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
 _HEADING = re.compile(r"^#+ +(.+?)\s*$", re.M)
 

@@ -1,4 +1,4 @@
-"""The tables of docs/file-formats.md list what is really written, neither more nor less."""
+"""The tables of the pages list what is really written and read, neither more nor less."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dask.utils import parse_bytes
 from sklearn.pipeline import make_pipeline
 
 import rfcdask as rf
+from rfcdask.features.compression import memory_budget
 from rfcdask.job.folder import RunFolder
 from rfcdask.job.results import FORMAT as RESULTS_FORMAT
 from rfcdask.job.settings import describe
+from rfcdask.linear.persistence import LOCAL_BUDGET
 from tests.pages import ROOT
 
 PAGE = (ROOT / "docs" / "file-formats.md").read_text(encoding="utf-8")
@@ -66,3 +69,13 @@ def test_settings_of_a_run() -> None:
     assert listed("### run.toml") == [name for name, _, _ in describe()]
     for name, default, _ in describe():
         assert f"| `{name}` | {default.replace(',', ', ')} |" in PAGE, name
+
+
+def test_keys_of_the_configuration() -> None:
+    sources = "\n".join(path.read_text() for path in (ROOT / "rfcdask").rglob("*.py"))
+    used = set(re.findall(r"config\.get\(\"(rfcdask\.[a-z-]+)\"", sources))
+    method = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+    table = dict(re.findall(r"^\| `(rfcdask\.[a-z-]+)` \| ([^|]+) \|", method, re.M))
+    assert used == set(table)
+    assert parse_bytes(table["rfcdask.persist-bytes"]) == parse_bytes(LOCAL_BUDGET)
+    assert parse_bytes(table["rfcdask.selection-memory"]) == memory_budget()

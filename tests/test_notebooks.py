@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,8 @@ NOTEBOOKS = {
 }
 """What each prints after its own assertions held, and how many pictures it draws."""
 
-# jupyter_client looks for a running loop in a way that Python announces to go.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:jupyter_client")
 
-
-class OwnKernel(KernelManager):  # type: ignore[misc]
+class OwnKernel(KernelManager):
     """Starts the interpreter of the tests, whatever kernels are installed for the user."""
 
     @property
@@ -57,6 +55,15 @@ def test_notebooks_are_committed_without_outputs(name: str) -> None:
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert all(not cell.outputs and cell.execution_count is None for cell in code)
     assert code[0].metadata["tags"] == ["parameters"]  # where papermill puts its own
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_links_between_cells_lead_somewhere(name: str) -> None:
+    notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose):
+        assert (FOLDER / link).is_file(), link
+    assert prose.startswith("# ")
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

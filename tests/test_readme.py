@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -56,6 +57,19 @@ def test_every_page_is_in_the_index() -> None:
     pages = {page.name for page in PAGES if page != README} - {"index.md"}
     assert pages <= listed
     assert len(pages) > 3
+
+
+def test_the_picture_is_small_has_text_and_knows_both_themes() -> None:
+    picture = ROOT / "docs" / "how-it-works.svg"
+    text = picture.read_text(encoding="utf-8")
+    assert len(text.encode()) < 20_000
+    name = "{http://www.w3.org/2000/svg}"
+    root = ElementTree.fromstring(text)
+    assert root.find(f"{name}title") is not None
+    words = " ".join(element.text or "" for element in root.iter(f"{name}text"))
+    assert all(step in words for step in ("Sample", "Draw", "Select", "Refine", "Linear model"))
+    assert "prefers-color-scheme: dark" in text
+    assert "href=" not in text  # nothing is fetched from elsewhere
 
 
 def test_the_commands_and_scripts_named_exist() -> None:
