@@ -91,7 +91,9 @@ def _against_measured(results: Results, planned: dict[str, Any]) -> Markup | Non
 
 def _planned_peak(results: Results, planned: dict[str, Any]) -> float | None:
     worker, driver = (finite(planned.get(f"peak_{who}_bytes")) for who in ("worker", "driver"))
-    workers = finite(section(results, "machine").get("workers"))
+    workers = finite(section(planned, "settings").get("workers"))
+    if workers is None:
+        workers = finite(section(results, "machine").get("workers"))
     return None if worker is None or workers is None else workers * worker + (driver or 0.0)
 
 

@@ -21,6 +21,11 @@ RULES = {
     "given": "as given",
     "tuned": "tuned by cross-validation",
 }
+LEARNERS = {
+    "svm": "linear support vector machine",
+    "logistic": "logistic regression",
+    "ridge": "ridge classifier",
+}
 
 
 def head(results: Results) -> Markup:
@@ -116,7 +121,7 @@ def _map(model: dict[str, Any], chosen: dict[str, Any]) -> str | None:
 def _model(model: dict[str, Any]) -> str | None:
     if not model.get("learner"):
         return None
-    said = str(model["learner"])
+    said = LEARNERS.get(str(model["learner"]), str(model["learner"]))
     if model.get("epochs"):
         said += f", {count(model['epochs'])} epochs"
     if finite(model.get("train_seconds")) is not None:

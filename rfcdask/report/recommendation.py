@@ -22,6 +22,11 @@ from rfcdask.report.measured import (
 from rfcdask.report.sentences import SAME_SPEED, costs, name_of, sized, speed, times, upper, verb
 from rfcdask.svg.numbers import count, finite, number, share
 
+SMALL = 0.01
+"""A loss of accuracy that some would accept for speed."""
+BARGAIN = 3.0
+"""How many times faster it must then be to be named."""
+
 
 @dataclass(frozen=True)
 class _Facts:
@@ -76,6 +81,7 @@ def recommend(results: Results) -> dict[str, str]:
     sentences = [
         *_why(facts, pick, best, equal),
         *_other_side(facts, pick, equal),
+        *_bargain(facts, pick),
         *_plain_features(facts, pick),
         *_against_linear(facts, pick),
         *_against_majority(facts, pick.accuracy or 0),
@@ -148,6 +154,26 @@ def _other_side(facts: _Facts, pick: Measured, equal: Sequence[Measured]) -> lis
         said.append(f"{sized(rival)} {reach} {facts.percent(rival.accuracy)}")
     said += filter(None, [speed(pick, rival)])
     return [upper("; ".join(said)) + "."] if said else []
+
+
+def _bargain(facts: _Facts, pick: Measured) -> list[str]:
+    """Name what is much faster for next to no accuracy: the choice is the reader's."""
+    near = [
+        row
+        for row in facts.rows
+        if row.micros and row.accuracy is not None and (pick.accuracy or 0) - row.accuracy <= SMALL
+    ]
+    if not near or not pick.micros:
+        return []
+    row = _cheapest(near)
+    less = 100 * ((pick.accuracy or 0) - (row.accuracy or 0))
+    ratio = pick.micros / (row.micros or 1)
+    if ratio < BARGAIN:
+        return []
+    return [
+        f"If {less:.{facts.digits}f} points do not matter, {sized(row)} "
+        f"({facts.percent(row.accuracy)}) {verb(row)} {times(ratio)} times faster a row."
+    ]
 
 
 def _plain_features(facts: _Facts, pick: Measured) -> list[str]:

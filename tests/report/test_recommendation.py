@@ -100,6 +100,23 @@ def test_sizes_are_named_where_they_differ() -> None:
     assert said(rows)[0] == "Use features of mine with 100 features."
 
 
+def test_what_is_much_faster_for_little_is_named_too() -> None:
+    rows = [
+        samples.row("compressed-labels", 50, accuracy=0.844, microseconds_per_row=0.27),
+        samples.row("nystroem", 300, accuracy=0.852, microseconds_per_row=9.58),
+    ]
+    text, reason = said(rows, test_rows=50_000)
+    assert text == "Use Nyström with 300 features."
+    assert (
+        "If 0.8 points do not matter, 50 compressed features with labels (84.4%) are 35 times "
+        "faster a row." in reason
+    )
+    rows[0]["accuracy"] = 0.84
+    assert "do not matter" not in said(rows, test_rows=50_000)[1]
+    rows[0] |= {"accuracy": 0.844, "microseconds_per_row": 4.0}
+    assert "do not matter" not in said(rows, test_rows=50_000)[1]
+
+
 def test_a_linear_model_that_is_as_good_is_enough() -> None:
     rows = [samples.row("compressed", accuracy=0.901), samples.row("nystroem", accuracy=0.902)]
     text, reason = said(rows, linear={"accuracy": 0.900})
