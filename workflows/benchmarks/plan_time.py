@@ -36,7 +36,7 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, rf.connect(asked.where):
         store = Path(folder) / "higgs.zarr"
-        rf.synthetic("higgs", rows=asked.rows, dest=store, block_size="16MB")
+        rf.synthetic("higgs", rows=asked.rows, dest=store, block_size=16_000_000)
         train, _ = rf.open_dataset(store).standardize().split(0.2, random_state=0)
         start = time.perf_counter()
         plan = rf.plan(
