@@ -21,7 +21,7 @@ from rfcdask.linear.losses import (
     classification_slopes,
     regression_slopes,
 )
-from rfcdask.linear.precondition import make_preconditioner, rows_wanted
+from rfcdask.linear.precondition import make_preconditioner
 from rfcdask.linear.steps import MIX, Group, Pace, Preconditioner, descend
 
 
@@ -52,6 +52,7 @@ class Lesson:
     epsilon: float = 0.1
     held_out: float = 0.0
     weighted: bool = False
+    ordered: bool = False  # rows are known to be sorted, so a few blocks say little of the others
     starts: Array = field(default_factory=lambda: np.zeros(1, np.int64))
     classes: Array = field(default_factory=lambda: np.zeros(0))
     class_weights: Array = field(default_factory=lambda: np.ones(0))
@@ -182,8 +183,8 @@ def _explain(
     index = numbers[which]
     error = locate(parts[which].X, None, index, int(lesson.starts[index]))
     return error or ValueError(
-        "Training diverged: scores grew beyond any number. Lower eta0, scale the columns of X to "
-        "similar size, or raise alpha."
+        "Training diverged: scores grew beyond any number. Shuffle rows that are sorted, scale the "
+        "columns of X to similar size, lower eta0, or raise alpha."
     )
 
 
@@ -210,31 +211,23 @@ def _held_out(
     return total, n
 
 
-def study(lesson: Lesson, numbers: tuple[int, ...], *blocks: tuple[Any, ...]) -> Preconditioner:
-    """Estimate the preconditioner from rows of some blocks."""
-    parts = [_prepare(lesson, b, i) for b, i in zip(blocks, numbers, strict=True)]
-    total = sum(len(part.X) for part in parts)
-    wanted = min(rows_wanted(parts[0].X.shape[1]), total)
-    rng = np.random.default_rng([lesson.seed, 4])
-    picked = np.sort(rng.choice(total, wanted, replace=False))
-    ends = np.cumsum([len(part.X) for part in parts])
-    taken = [
-        rows - (end - len(part.X))
-        for rows, end, part in zip(
-            np.split(picked, np.searchsorted(picked, ends[:-1])), ends, parts, strict=True
-        )
-    ]
-    Z = np.concatenate([part.X[rows] for part, rows in zip(parts, taken, strict=True)])
-    weights = np.concatenate([part.weights[rows] for part, rows in zip(parts, taken, strict=True)])
+def pick_rows(
+    lesson: Lesson, index: int, share: float, block: tuple[Any, ...]
+) -> tuple[Array, Array]:
+    """Return a share of the rows of a block, at least one, and their weights."""
+    part = _prepare(lesson, block, index)
+    rng = np.random.default_rng([lesson.seed, 4, index])
+    count = min(max(1, round(share * len(part.X))), len(part.X))
+    rows = np.sort(rng.choice(len(part.X), count, replace=False))
+    Z = part.X[rows]
     if not np.isfinite(Z).all():
-        raise _first_error(lesson, numbers, parts)
-    shuffle = rng.permutation(len(Z))
+        raise locate(part.X, None, index, int(lesson.starts[index])) or AssertionError
+    return Z, part.weights[rows]
+
+
+def study(lesson: Lesson, *picked: tuple[Array, Array]) -> Preconditioner:
+    """Estimate the preconditioner from rows picked from some blocks."""
+    Z = np.concatenate([rows for rows, _ in picked])
+    weights = np.concatenate([weights for _, weights in picked])
+    shuffle = np.random.default_rng([lesson.seed, 4]).permutation(len(Z))
     return make_preconditioner(Z[shuffle], weights[shuffle], lesson.alpha, lesson.intercept)
-
-
-def _first_error(lesson: Lesson, numbers: tuple[int, ...], parts: list[_Part]) -> Exception:
-    found = (
-        locate(part.X, None, index, int(lesson.starts[index]))
-        for part, index in zip(parts, numbers, strict=True)
-    )
-    return next(error for error in found if error is not None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -171,8 +172,9 @@ class SGDClassifier(ClassifierMixin, StochasticModel):
             self.classes_ = labels.classes
             matrix = keep_or_recompute(runner, matrix, self.epochs, self.persist, client)
             blocks = make_blocks(matrix, labels_column, weights)
-            _warn_if_sorted(labels, blocks, seed)
+            ordered = _warn_if_sorted(labels, blocks, seed)
             lesson = self._classes_lesson(matrix, labels, loss, weights is not None, seed)
+            lesson = replace(lesson, ordered=ordered)
             outcome = self._train(runner, blocks, lesson, self._course(matrix, seed))
         self._keep(outcome, lesson)
         return self
@@ -289,12 +291,13 @@ class SGDClassifier(ClassifierMixin, StochasticModel):
             )
 
 
-def _warn_if_sorted(labels: Labels, blocks: Blocks, seed: int) -> None:
+def _warn_if_sorted(labels: Labels, blocks: Blocks, seed: int) -> bool:
     mixed = order.blocks_mixed(len(blocks), blocks.nbytes)
     groups = order.plan_epoch(len(blocks), mixed, seed, 0)
     found = disorder(labels.counts, groups)
     chance = np.sqrt(len(labels.classes) * len(groups) / sum(blocks.rows))
-    if len(groups) > 1 and found > SORTED + chance:
+    ordered = bool(len(groups) > 1 and found > SORTED + chance)
+    if ordered:
         warnings.warn(
             f"The rows are ordered by class: {mixed} blocks at a time differ from the whole by "
             f"{found:.0%} in their mix of classes, and the model may suffer. Shuffle the store "
@@ -302,3 +305,4 @@ def _warn_if_sorted(labels: Labels, blocks: Blocks, seed: int) -> None:
             UserWarning,
             stacklevel=3,
         )
+    return ordered

@@ -9,7 +9,7 @@ import numpy as np
 
 from rfcdask.linear import order
 from rfcdask.linear.checkpoint import Checkpoint
-from rfcdask.linear.lesson import Lesson, State, learn, study
+from rfcdask.linear.lesson import Lesson, State, learn, pick_rows, study
 from rfcdask.linear.precondition import rows_wanted
 from rfcdask.linear.stream import Blocks, Runner, stream_groups
 from rfcdask.progress import Reporter, track
@@ -56,20 +56,34 @@ def fresh_state(n_features: int, outputs: int) -> State:
     return State(np.zeros((n_features + 1, outputs)), np.zeros((n_features + 1, outputs)))
 
 
+SPREAD, SPREAD_IF_ORDERED = 8, 32
+"""Blocks that rows for the preconditioner are taken from, at least, where there are as many."""
+
+
 def study_blocks(runner: Runner, blocks: Blocks, lesson: Lesson, n_features: int) -> Any:
-    """Start estimating the preconditioner on the first blocks of the first epoch."""
+    """Start estimating the preconditioner on rows of the first blocks of the first epoch.
+
+    A geometry found on rows of one kind makes steps on others far too long. The rows therefore
+    come from many places, a few of each block, and only they are kept.
+    """
     mixed = order.blocks_mixed(len(blocks), blocks.nbytes)
+    spread = SPREAD_IF_ORDERED if lesson.ordered else SPREAD
     chosen: list[int] = []
     rows = 0
     for group in order.plan_epoch(len(blocks), mixed, lesson.seed, 0):
         chosen += group
         rows += sum(blocks.rows[index] for index in group)
-        if rows >= rows_wanted(n_features):
+        if rows >= rows_wanted(n_features) and len(chosen) >= spread:
             break
-    handles = [runner.block(blocks, index) for index in chosen]
-    handle = runner.call(study, lesson, tuple(chosen), *handles)
-    for block in handles:
-        runner.release(block)
+    share = min(rows_wanted(n_features) / rows, 1.0)
+    singles = [(index,) for index in chosen]
+    picked = [
+        runner.call(pick_rows, lesson, chosen[number], share, block)
+        for number, (block,) in stream_groups(runner, blocks, singles, runner.threads)
+    ]
+    handle = runner.call(study, lesson, *picked)
+    for part in picked:
+        runner.release(part)
     return handle
 
 

@@ -18,7 +18,7 @@ import rfcdask as rf
 from rfcdask._types import Array
 from rfcdask.linear import training
 from rfcdask.linear.checkpoint import Checkpoint
-from rfcdask.linear.lesson import Lesson, State, learn, study
+from rfcdask.linear.lesson import Lesson, State, learn, pick_rows, study
 from tests.linear_data import blobs, lazy
 
 
@@ -109,7 +109,7 @@ def test_learning_changes_none_of_its_arguments() -> None:
     X, y = blobs(400, 5, 3)
     lesson = Lesson(0, 3, 1e-3, 1.0, 100.0, 16, 0, classes=np.arange(3), class_weights=np.ones(3))
     blocks = [(X[:200], y[:200]), (X[200:], y[200:])]
-    P = study(lesson, (0, 1), *blocks)
+    P = study(lesson, *(pick_rows(lesson, i, 0.5, block) for i, block in enumerate(blocks)))
     before = State(np.ones((6, 3)), np.ones((6, 3)))
     first = learn(before, lesson, P, (0, 1), 0, 0, *blocks)
     second = learn(before, lesson, P, (0, 1), 0, 0, *blocks)

@@ -17,6 +17,7 @@ from sklearn.svm import LinearSVC
 
 import rfcdask as rf
 from rfcdask._types import Array
+from rfcdask.linear import order, training
 from rfcdask.linear.losses import CLASSIFIER_LOSSES, classification_slopes, regression_slopes
 from rfcdask.linear.runners import ClusterRunner
 from tests.linear_data import blobs, lazy
@@ -171,7 +172,8 @@ def test_a_current_client_is_used_and_may_keep_features(
     with cluster_client.as_current():
         there = rf.SGDClassifier(random_state=0, persist=persist).fit(Z, labels)
     assert np.array_equal(there.coef_, here.coef_)
-    assert len(calls) == 1 + 5 * 2  # the preconditioner, and two groups in each of five epochs
+    # Rows of 14 blocks, the preconditioner, and two groups in each of five epochs.
+    assert len(calls) == 14 + 1 + 5 * 2
     cluster_client.nthreads()  # a round trip, after which all releases have been sent
     assert set(cluster_client.futures) <= before  # nothing is left on the workers
 
@@ -288,3 +290,17 @@ def test_representations_show_what_was_set() -> None:
     assert repr(rf.SGDClassifier(epochs=3)) == "SGDClassifier(epochs=3)"
     assert "Ridge(alpha=2.0)" in repr(rf.Ridge(2.0))
     assert "SGDClassifier" in rf.SGDClassifier()._repr_html_()
+
+
+def test_the_geometry_of_steps_is_found_in_many_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that have nothing in common: one of them says nothing of steps on the others."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 8 * 4200)
+    X = np.zeros((len(y), 8), np.float32)
+    X[np.arange(len(y)), np.arange(len(y)) // 4200] = 2 * y - 1 + 0.5 * rng.normal(size=len(y))
+    monkeypatch.setattr(order, "GROUP_BYTES", 1)  # as blocks of gigabytes: none are mixed
+    model = rf.SGDClassifier("squared_hinge", random_state=0).fit(lazy(X, 4200), lazy(y, 4200))
+    assert model.score(X, y) > 0.95
+    monkeypatch.setattr(training, "SPREAD", 1)
+    with pytest.raises(ValueError, match="diverged"):
+        rf.SGDClassifier("squared_hinge", random_state=0).fit(lazy(X, 4200), lazy(y, 4200))
