@@ -13,7 +13,6 @@ import pytest
 import scipy.sparse as sp
 
 import rfcdask as rf
-from rfcdask import persist
 from rfcdask.kernels import Kernel
 from tests.persist.models import MAPS, fitted, rows
 
