@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import dask
@@ -28,6 +29,13 @@ def current_client(client: Any = None) -> Any:
 def _chose_another_scheduler() -> bool:
     """Tell whether Dask's configuration names a scheduler; a default client writes itself there."""
     return dask.config.get("scheduler", None) not in (None, "dask.distributed", "distributed")
+
+
+def as_finished(futures: list[Any], client: Any) -> Iterator[Any]:
+    """Yield futures of a cluster in the order in which they end, also those that failed."""
+    from distributed import as_completed
+
+    yield from as_completed(futures, loop=client.loop, raise_errors=False)
 
 
 def compute(collection: Any, client: Any = None) -> Any:

@@ -19,6 +19,7 @@ from rfcdask.blocks import NotFiniteError, check_finite
 from rfcdask.compute import compute
 from rfcdask.data.gather import gather as fetch_rows
 from rfcdask.data.gather import reader_of
+from rfcdask.progress import track
 from rfcdask.sparse import is_sparse
 
 
@@ -61,7 +62,8 @@ def gather(X: Matrix | DaskArray, rows: IntArray, client: Any = None) -> Matrix:
     reader = reader_of(X)
     if reader is not None and X.ndim == 2:  # a store gives single rows without whole blocks
         return fetch_rows(reader, wanted, client).X[place]
-    found = compute(pick(X, wanted), client)
+    with track("gathering rows", None, "blocks"):
+        found = compute(pick(X, wanted), client)
     return found[place]
 
 

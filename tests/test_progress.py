@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import dask
 import pytest
+from jupyter_client.manager import start_new_kernel
 
-from rfcdask import progress
-from rfcdask.progress import BarReporter, LineReporter, SilentReporter, track
+import rfcdask as rf
+from rfcdask.progress import LineReporter, SilentReporter, reporter, track
+from rfcdask.progress.link import dashboard_link
+from rfcdask.progress.terminal import SCREEN, BarReporter
 
 
 class Clock:
@@ -20,7 +26,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(progress, "time", clock)
+    monkeypatch.setattr(reporter, "time", clock)
     return clock
 
 
@@ -89,30 +95,28 @@ def test_a_bar_appears_after_two_seconds_and_goes_away(
         assert isinstance(bar, BarReporter)
         clock.now += 1
         bar.advance()
-        assert bar._bar is None
+        assert not SCREEN.bars
         clock.now += 2
         bar.note("slow")
         bar.advance()
-        assert bar._bar.live.is_started
-        task = bar._bar.tasks[0]
+        (task,) = SCREEN.bars
         assert (task.completed, task.total, task.fields["remark"]) == (2, 10, "slow")
-    assert not bar._bar.live.is_started
+        assert task.fields["speed"] == "0.7 rows/s"
+    assert not SCREEN.bars
     assert capsys.readouterr().out == ""
 
 
 def test_a_bar_goes_away_after_an_error(clock: Clock) -> None:
-    bars: list[BarReporter] = []
-
     def fail() -> None:
         with track("reading", None, progress=True) as bar:
-            bars.append(bar)
             clock.now += 3
             bar.advance()
+            assert len(SCREEN.bars) == 1
             raise KeyError
 
     with pytest.raises(KeyError):
         fail()
-    assert not bars[0]._bar.live.is_started
+    assert not SCREEN.bars
 
 
 @pytest.mark.parametrize(
@@ -128,7 +132,7 @@ def test_a_bar_goes_away_after_an_error(clock: Clock) -> None:
 def test_the_configuration_decides(
     setting: str | None, watched: bool, kind: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "_somebody_watches", lambda: watched)
+    monkeypatch.setattr("rfcdask.progress.choose._somebody_watches", lambda: watched)
     settings = {} if setting is None else {"rfcdask.progress": setting}
     with dask.config.set(settings), track("work") as bar:
         assert isinstance(bar, kind)
@@ -140,3 +144,67 @@ def test_an_unknown_choice_is_refused() -> None:
         track("work", progress="loud"),
     ):
         pass
+
+
+def test_phases_within_phases_share_the_screen(clock: Clock) -> None:
+    with track("comparing", 2, "maps", progress=True) as outer:
+        clock.now += 3
+        outer.note("random [bold]")  # brackets are text, not markup
+        with track("training", 10, "rows", progress=True) as inner:
+            clock.now += 3
+            inner.advance(5)
+            assert [task.description for task in SCREEN.bars] == ["comparing", "training"]
+        outer.advance()
+        assert [task.completed for task in SCREEN.bars] == [1]
+    assert not SCREEN.bars
+
+
+def test_a_phase_that_says_nothing_is_shown_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rfcdask.progress.terminal.QUIET_SECONDS", 0.01)
+    with track("gathering", None, progress=True):
+        deadline = time.monotonic() + 30
+        while not SCREEN.bars and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert [task.description for task in SCREEN.bars] == ["gathering"]
+    assert not SCREEN.bars
+
+
+def test_the_dashboard_is_named_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    with rf.connect(n_workers=1, threads_per_worker=1) as client:
+        for bokeh, link in ((object(), client.dashboard_link), (None, "")):
+            monkeypatch.setattr("importlib.util.find_spec", lambda name, bokeh=bokeh: bokeh)
+            assert dashboard_link() == link
+    assert dashboard_link() == ""
+
+
+NOTEBOOK = """
+from rfcdask.progress import reporter, track
+reporter.QUIET_SECONDS = 0
+with track("training <b>", 10, "rows") as outer:
+    with track("inner", None, "rows") as inner:
+        inner.advance()
+    outer.note("epoch <script>")
+    outer.advance(10)
+"""
+
+
+def test_bars_in_a_real_notebook_kernel() -> None:
+    manager, client = start_new_kernel()
+    shown: dict[str, str] = {}
+
+    def listen(message: dict[str, Any]) -> None:
+        content = message["content"]
+        if message["msg_type"] in ("display_data", "update_display_data"):
+            shown[content["transient"]["display_id"]] = content["data"]["text/html"]
+
+    try:
+        reply = client.execute_interactive(NOTEBOOK, output_hook=listen, timeout=120)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    assert reply["content"]["status"] == "ok", reply["content"]
+    inner, outer = sorted(shown.values())
+    assert inner == ""  # inner bars give their place free
+    assert "<code>training &lt;b&gt;</code>" in outer
+    assert "value='10' max='10'" in outer
+    assert "epoch &lt;script&gt;" in outer

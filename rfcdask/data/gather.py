@@ -6,12 +6,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from dask.base import compute
+from dask.callbacks import Callback
 from scipy import sparse
 
 from rfcdask._types import Array, DaskArray, IntArray
+from rfcdask.compute import as_finished, current_client
 from rfcdask.data.errors import DataError
 from rfcdask.data.reader import Reader
 from rfcdask.data.run import call_later
+from rfcdask.progress import track
 
 
 class Rows(NamedTuple):
@@ -68,9 +71,15 @@ def _tasks(reader: Reader, unique: IntArray) -> list[Any]:
 
 
 def _compute(tasks: list[Any], client: Any) -> list[Any]:
-    if client is not None:
-        return list(client.gather(client.compute(tasks, retries=2)))
-    return list(compute(*tasks))
+    with track("gathering rows", len(tasks), "blocks") as bar:
+        chosen = current_client(client)
+        if chosen is None:
+            with Callback(posttask=lambda *_: bar.advance()):
+                return list(compute(*tasks))
+        futures = chosen.compute(tasks, retries=2)
+        for _ in as_finished(futures, chosen):
+            bar.advance()
+        return list(chosen.gather(futures))
 
 
 def _checked(indices: Any, n_rows: int) -> IntArray:

@@ -22,6 +22,7 @@ from rfcdask.linear.inputs import (
 from rfcdask.linear.labels import encode
 from rfcdask.linear.runners import open_runner
 from rfcdask.linear.stream import Fold, consecutive_groups, stream_folds
+from rfcdask.progress import track
 
 RowFunction = Callable[[Array], Array]
 
@@ -146,9 +147,14 @@ class _SumSquares:
 
 def _fold_all(X: Any, columns: tuple[Any, ...], fold: Fold, state: Any, client: Any) -> list[Any]:
     blocks = make_blocks(X, *columns)
-    with open_runner(client) as runner:
-        groups = consecutive_groups(len(blocks), 16)
-        return list(stream_folds(runner, blocks, groups, fold, state))
+    groups = consecutive_groups(len(blocks), 16)
+    found = []
+    with open_runner(client) as runner, track("scoring", float(sum(blocks.rows)), "rows") as bar:
+        parts = stream_folds(runner, blocks, groups, fold, state)
+        for group, part in zip(groups, parts, strict=True):
+            found.append(part)
+            bar.advance(sum(blocks.rows[index] for index in group))
+    return found
 
 
 def accuracy(

@@ -55,6 +55,7 @@ def select_seconds(work: Work, rates: Rates) -> float:
     """Return the time of selection and refinement on rows in memory."""
     m, n, j, p = work.sample_rows, work.candidates, work.features, work.columns
     fetched = min(columns_fetched(work), 1200 + 2 * j)
+    products: float
     if work.pairs is None:
         # Columns of G are differences of two products; passes over all values come on top.
         products = m * m * n + 4 * fetched * n * m + 2 * m * n * p + m * m * p
@@ -74,13 +75,16 @@ PICK_CANDIDATES = 1000
 
 
 def train_seconds(work: Work, rates: Rates, place: Place) -> float:
-    """Return the time of all epochs: learning is one thread's, making features everybody's."""
+    """Return the time of all epochs: learning is one thread's, making features everybody's.
+
+    Both overlap on a quiet machine with threads to spare; here they are taken one after another.
+    """
     threads = max(place.threads, 1)
     make = work.rows * (rates.read + rates.evaluate) + len(work.block_rows) * rates.task
     learn = work.rows * rates.learn
     if is_kept(work, place):
         return rates.precondition + make / threads + work.epochs * learn
-    return rates.precondition + work.epochs * max(learn, (make + learn) / threads)
+    return rates.precondition + work.epochs * (make / threads + learn)
 
 
 def transform_seconds(work: Work, rates: Rates, place: Place) -> float:

@@ -17,6 +17,7 @@ import numpy as np
 
 from rfcdask._types import Array, IntArray, Matrix
 from rfcdask.blocks import CosineBlock
+from rfcdask.progress import track
 from rfcdask.selection.sums import products_by_column, weighted_by_column
 from rfcdask.selection.target import PairTarget, RowTarget
 from rfcdask.threads import available_cpus, map_tiles
@@ -133,20 +134,27 @@ class AllPairs:
         c = np.zeros(self.n_atoms)
         norm2 = 0.0
         m = self.candidates.rows.shape[0]
-        for rows in _slices(m, ROW_BLOCK // 2):
-            # Half the diagonal block and all that lies right of it: each pair once.
-            block = target.block(rows, slice(rows.start, m))
-            own = block[:, : rows.stop - rows.start]
-            np.fill_diagonal(own, 0)
-            own *= 0.5
-            norm2 += 2 * _sum_squares(own) + _sum_squares(block[:, rows.stop - rows.start :])
-
-            def add(tile: slice, rows: slice = rows, block: Array = block) -> None:
-                for part in self.candidates.parts(tile):
-                    c[tile] += products_by_column(part[rows], block @ part[rows.start :])
-
-            map_tiles(add, self.candidates.tiles())
+        with track("correlating candidates", m, "rows") as bar:
+            for rows in _slices(m, ROW_BLOCK // 2):
+                norm2 += self._add_correlations(target, rows, c)
+                bar.advance(rows.stop - rows.start)
         return c, norm2
+
+    def _add_correlations(self, target: RowTarget, rows: slice, c: Array) -> float:
+        """Add what a block of rows gives to c, and return its part of ||t||^2."""
+        m = self.candidates.rows.shape[0]
+        # Half the diagonal block and all that lies right of it: each pair once.
+        block = target.block(rows, slice(rows.start, m))
+        own = block[:, : rows.stop - rows.start]
+        np.fill_diagonal(own, 0)
+        own *= 0.5
+
+        def add(tile: slice) -> None:
+            for part in self.candidates.parts(tile):
+                c[tile] += products_by_column(part[rows], block @ part[rows.start :])
+
+        map_tiles(add, self.candidates.tiles())
+        return 2 * _sum_squares(own) + _sum_squares(block[:, rows.stop - rows.start :])
 
 
 class SampledPairs:

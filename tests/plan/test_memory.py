@@ -1,8 +1,8 @@
 """The promised peak is at least what the real work takes, and at most twice that.
 
-Compared are the resident sizes of whole processes, interpreter and libraries included, sampled every
-ten milliseconds while features are chosen and a model is trained: of the process that drives, and
-of its largest worker.
+Compared are the resident sizes of whole processes, interpreter and libraries included, sampled
+every ten milliseconds while features are chosen and a model is trained: of the process that
+drives, and of its largest worker.
 """
 
 from __future__ import annotations
