@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rfcdask.job.choose import ERROR_ROWS
 from rfcdask.job.context import Context
 from rfcdask.plan import plan
 
@@ -24,6 +25,7 @@ def make_plan(run: Context) -> dict[str, Any]:
         sizes=used["sizes"],
         compare_rows=used["compare_rows"],
         test_rows=used["compare_test_rows"],
+        error_rows=ERROR_ROWS,
         client=run.client,
     )
     found.check()

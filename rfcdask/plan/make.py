@@ -45,6 +45,7 @@ def plan(
     sizes: Sequence[int] | None = None,
     compare_rows: int = 50_000,
     test_rows: int = 10_000,
+    error_rows: int = 10_000,
     client: Any = None,
     probe: bool = True,
 ) -> Plan:
@@ -63,10 +64,11 @@ def plan(
         "fit" chooses features. "transform" writes the features of all rows, when `dest` is given
         or there is no "train"; else features are lazy and part of training. "train" goes `epochs`
         times over all rows. "compare" fits `methods` at `sizes` on `compare_rows` rows and
-        measures them on `test_rows`, as :func:`compare` does.
+        measures them on `test_rows`, kernel errors on `error_rows` of them, as :func:`compare`
+        does.
     dest : path, optional
         Where features are written.
-    methods, sizes, compare_rows, test_rows
+    methods, sizes, compare_rows, test_rows, error_rows
         What "compare" does; `sizes` is ``[n_components]`` unless given.
     client : distributed.Client, optional
         Where work will be done: the given one, else the current one, else threads.
@@ -105,6 +107,7 @@ def plan(
         sizes=tuple(sizes or (n_components,)),
         compare_rows=compare_rows,
         test_rows=test_rows,
+        error_rows=error_rows,
     )
     place = look_around(client)  # before the probe, which leaves some memory behind
     expected: dict[str, float | None] = dict.fromkeys(work.steps)
@@ -198,6 +201,7 @@ def describe(
     sizes: tuple[int, ...],
     compare_rows: int,
     test_rows: int,
+    error_rows: int,
 ) -> Work:
     """Return the work as numbers, checked."""
     for step in steps:
@@ -228,6 +232,7 @@ def describe(
         sizes=sizes,
         compare_rows=min(compare_rows, n),
         test_rows=min(test_rows, max(n // 5, 1)),
+        error_rows=min(error_rows, test_rows, max(n // 5, 1)),
     )
 
 

@@ -8,10 +8,13 @@ not give back at once.
 
 from __future__ import annotations
 
+import math
+
 from rfcdask.linear.order import blocks_mixed
 from rfcdask.linear.precondition import FULL, rows_wanted
 from rfcdask.plan.work import HELDOUT_ROWS, Place, Work
 from rfcdask.selection.candidates import TILE
+from rfcdask.selection.columns import BATCH
 from rfcdask.selection.tiles import ROW_BLOCK
 
 SLACK = 1.15
@@ -34,6 +37,7 @@ def fit_parts(work: Work, place: Place) -> Parts:
     if work.pairs is None:
         values = m * n * 4
         kept = values if values <= budget else 3 * threads * m * TILE * 4
+        kept += values if 2 * values <= budget else 0  # their squares
         norms = 3 * threads * m * TILE * 8
     else:
         values = work.pairs * n * 4
@@ -61,7 +65,7 @@ def _target(work: Work, place: Place) -> float:
 
 def columns_fetched(work: Work) -> int:
     """Return how many columns of the Gram matrix a solver asks for; measured, not derived."""
-    return min(work.candidates, 1200 + 3 * work.features)
+    return min(work.candidates, BATCH + 2 * work.features)
 
 
 def _columns(work: Work, place: Place) -> float:
@@ -69,7 +73,8 @@ def _columns(work: Work, place: Place) -> float:
     held = min(columns_fetched(work), j + max(64, place.selection_budget // 3 // (8 * n)))
     tiles = 2 * place.cpus * work.sample_rows * TILE * 4
     factor = (1 << max(6, (j - 1).bit_length())) ** 2 * 8 * 1.25
-    return held * n * 4 + tiles + factor + 8 * j * j + 12 * j * j
+    pool = 3 * (j + math.isqrt(BATCH * n)) ** 2 * 4
+    return held * n * 4 + tiles + pool + factor + 8 * j * j + 12 * j * j
 
 
 def _refinement(work: Work) -> float:
@@ -140,7 +145,7 @@ def compare_parts(work: Work, place: Place) -> Parts:
     j, size = max(work.sizes), work.value_bytes
     rows = (work.compare_rows + work.test_rows) * work.columns * size * 2
     features = (work.compare_rows + 2 * work.test_rows) * j * size
-    tiles = 3 * place.cpus * ERROR_TILE * work.test_rows * 8
+    tiles = 3 * place.cpus * ERROR_TILE * work.error_rows * 8
     moments = 4 * j * j * 8 * (place.cpus + 1)
     return {
         "compared rows": float(rows),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rfcdask.plan.memory import columns_fetched, is_kept
 from rfcdask.plan.work import HELDOUT_ROWS, Place, Work
+from rfcdask.selection.columns import BATCH
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,12 @@ def gather_seconds(work: Work, rates: Rates, place: Place) -> float:
 def select_seconds(work: Work, rates: Rates) -> float:
     """Return the time of selection and refinement on rows in memory."""
     m, n, j, p = work.sample_rows, work.candidates, work.features, work.columns
-    fetched = min(columns_fetched(work), 1200 + 2 * j)
+    fetched = PLAYED * min(columns_fetched(work), BATCH + 1.3 * j)
     products: float
     if work.pairs is None:
         # Columns of G are differences of two products; passes over all values come on top.
         products = m * m * n + 4 * fetched * n * m + 2 * m * n * p + m * m * p
-        products += PASS * m * n * (3 + fetched / 64)
+        products += PASS * m * n * 3
     else:
         products = 2 * fetched * n * work.pairs + 4 * work.pairs * n * (p + 8)
     products += 2 * HELDOUT_ROWS**2 * (j + p) + 4 * HELDOUT_ROWS * j * j
@@ -68,6 +69,8 @@ def select_seconds(work: Work, rates: Rates) -> float:
     return products / rates.products + picks + weights + work.refine * rates.step
 
 
+PLAYED = 1.4
+"""What columns cost with the entries that are computed to guess them."""
 PASS = 20
 """What going over a value in memory costs, in multiplications of a matrix product."""
 PICK_CANDIDATES = 1000
@@ -119,7 +122,7 @@ def _one_map(work: Work, method: str, rates: Rates, place: Place, probed: int) -
         found += rows * 2 * j * (j + p) / rates.products + 10 * j**3 / rates.products
         if method == "nystroem-rpcholesky":
             found += 10_000 * 4 * j * (j + p) / rates.products
-    errors = n * n * (j + p + 40) / (rates.products / 2)
+    errors = work.error_rows**2 * (j + p + 40) / (rates.products / 2)
     ridge = work.compare_rows * j * j * 2 / (rates.products / 2) + j**3 / rates.products
     return found + rows * evaluate / cpus + errors + ridge
 

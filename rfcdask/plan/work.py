@@ -28,7 +28,7 @@ class Work:
         Whether features of all rows are written.
     persist : bool or "auto"
         Whether training keeps the features.
-    methods, sizes, compare_rows, test_rows
+    methods, sizes, compare_rows, test_rows, error_rows
         What "compare" compares.
     """
 
@@ -51,6 +51,7 @@ class Work:
     sizes: tuple[int, ...] = ()
     compare_rows: int = 0
     test_rows: int = 0
+    error_rows: int = 0
 
     @property
     def value_bytes(self) -> int:
