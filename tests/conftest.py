@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from distributed import Client, LocalCluster
+from hypothesis import settings
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+# Started in the background of a shell, a process ignores Ctrl-C and so do all that it starts;
+# tests that interrupt what they start need it heard.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says nothing where two tests share the machine.
+settings.register_profile("rfcdask", deadline=None)
+settings.load_profile("rfcdask")
 
 
 @pytest.fixture(scope="session")

@@ -39,6 +39,7 @@ def test_the_steps_can_be_parsed() -> None:
         parse(line)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_the_makefile_makes_everything_once(files: Path, tmp_path: Path) -> None:
     take(files, tmp_path)

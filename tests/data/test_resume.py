@@ -90,7 +90,12 @@ def kill_three_times(arguments: tuple[object, ...], dest: Path, most: int) -> in
 
 @pytest.mark.parametrize(
     ("packed", "shuffle", "project"),
-    [(False, False, 0), (True, False, 0), (False, True, 0), (True, True, 5)],
+    [
+        (False, False, 0),
+        pytest.param(True, False, 0, marks=pytest.mark.slow),
+        pytest.param(False, True, 0, marks=pytest.mark.slow),
+        (True, True, 5),
+    ],
 )
 def test_three_kills_leave_the_store_of_an_undisturbed_run(tmp_path, packed, shuffle, project):
     X = np.random.default_rng(0).standard_normal((2500, 6))
