@@ -114,7 +114,8 @@ def train_parts(work: Work, place: Place) -> Parts:
     mixed = blocks_mixed(blocks, work.z_block)
     alive = min(blocks, mixed + max(mixed, place.threads))
     mine = alive if workers == 1 else min(alive, mixed * -(-(alive // mixed + 2) // workers))
-    held = float(mine * work.z_block)
+    # One more is on its way: being copied together with others, or looked at for the geometry.
+    held = float((mine + 1) * work.z_block)
     if is_kept(work, place):
         held = work.all_features / workers + (0 if workers == 1 else mixed * work.z_block)
     return {
