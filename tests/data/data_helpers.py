@@ -66,7 +66,7 @@ def dense_rows(
 
 
 def _finite(name: str) -> Any:
-    if name in ("f8", "f4"):
+    if np.dtype(name).kind == "f":
         return npst.from_dtype(np.dtype(name), allow_nan=False, allow_infinity=False)
     return None
 
