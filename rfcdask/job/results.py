@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -40,7 +41,7 @@ def collect(run: Context, scheduler: str) -> dict[str, Any]:
         "format": FORMAT,
         "rfcdask": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": "rfcdask run",
+        "command": shlex.join(["rfcdask", "run", *([run.source] if run.source else [])]),
         "seed": run.settings.seed,
         "settings": run.used,
         "versions": {"python": platform.python_version(), **{n: version(n) for n in PACKAGES}},
@@ -78,10 +79,10 @@ def describe_machine(client: Any, scheduler: str) -> dict[str, Any]:
 def comparable(results: Mapping[str, Any]) -> dict[str, Any]:
     """Return results without what depends on time and machine: equal for equal seeds and data.
 
-    Left out are the creation date, the machine, paths, the plan, times and memory of phases, speeds
-    of maps and models, and the recommendation, which weighs speeds.
+    Left out are the creation date, the machine, paths (in the command too), the plan, times and
+    memory of phases, speeds of maps and models, and the recommendation, which weighs speeds.
     """
-    left_out = ("created", "machine", "plan", "phases", "recommendation")
+    left_out = ("created", "command", "machine", "plan", "phases", "recommendation")
     kept = {key: value for key, value in results.items() if key not in left_out}
     kept["data"] = {k: v for k, v in kept["data"].items() if k not in ("path", "source")}
     cleaned: dict[str, Any] = _without_times(kept)

@@ -29,6 +29,7 @@ def test_a_csv_with_names_as_labels(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert "Report: " in ended.stdout
     results = results_of(tmp_path / "rfcdask-run")
+    assert results["command"] == f"rfcdask run {path}"
     assert results["data"]["classes"] == ["setosa", "versicolor", "virginica"]
     assert results["data"]["class_counts"] == [50, 50, 50]
     assert results["settings"]["sizes"] == [30]
