@@ -69,6 +69,11 @@ def select_seconds(work: Work, rates: Rates) -> float:
     return products / rates.products + picks + weights + work.refine * rates.step
 
 
+HANDLING = 4.0
+"""Mixing blocks, shuffling rows and handing models on, beside making features and learning;
+measured by whole runs, not derived."""
+BESIDES = 1.7
+"""What a comparison takes beside the products that are counted; measured likewise."""
 PLAYED = 1.4
 """What columns cost with the entries that are computed to guess them."""
 PASS = 20
@@ -84,7 +89,7 @@ def train_seconds(work: Work, rates: Rates, place: Place) -> float:
     """
     threads = max(place.threads, 1)
     make = work.rows * (rates.read + rates.evaluate) + len(work.block_rows) * rates.task
-    learn = work.rows * rates.learn
+    make, learn = HANDLING * make, HANDLING * work.rows * rates.learn
     if is_kept(work, place):
         return rates.precondition + make / threads + work.epochs * learn
     return rates.precondition + work.epochs * (make / threads + learn)
@@ -103,7 +108,7 @@ def compare_seconds(work: Work, rates: Rates, place: Place) -> float:
     for method in work.methods:
         for size in work.sizes:
             found += _one_map(work.with_map(method, size), method, rates, place, work.features)
-    return found
+    return BESIDES * found
 
 
 def _one_map(work: Work, method: str, rates: Rates, place: Place, probed: int) -> float:

@@ -15,7 +15,7 @@ import rfcdask as rf
 from rfcdask.plan.memory import is_kept, peaks
 from rfcdask.plan.problems import find_problems
 from rfcdask.plan.result import readable_time
-from rfcdask.plan.seconds import Rates, seconds_of
+from rfcdask.plan.seconds import HANDLING, Rates, seconds_of
 from rfcdask.plan.work import Place, Work
 
 mpl.use("agg")
@@ -183,7 +183,7 @@ def test_time_follows_the_rates() -> None:
     once, twice = seconds_of(work, rates, place), seconds_of(work, slow, place)
     assert twice["train"] == pytest.approx(2 * once["train"])
     # learning is one thread's; reading and evaluating, and ten tasks, are shared by four
-    assert once["train"] == pytest.approx(0.5 + 5 * (3.0 + (3.0 + 0.01) / 4))
+    assert once["train"] == pytest.approx(0.5 + 5 * HANDLING * (3.0 + (3.0 + 0.01) / 4))
 
 
 @pytest.mark.parametrize(
