@@ -1,22 +1,15 @@
-"""Columns of the Gram matrix on demand, fetched in batches of the candidates likely to be next.
-
-A column costs a product over all candidates, and several at once cost little more than one. Which
-will be needed is found by playing: G among the few hundred candidates with the highest scores is
-cheap, and on it the solver takes its next steps as if there were no others. The columns of what it
-picks are then fetched together. A wrong guess costs time and never changes a pick, since every pick
-is made from whole columns.
-"""
+"""Columns of the Gram matrix on demand, fetched in batches of the candidates likely to be next."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Protocol
 
 import numpy as np
 
 from rfcdask._types import Array, IntArray
+from rfcdask.selection.forecast import Play, Pool
 from rfcdask.selection.objective import Objective
 
 BATCH = 32
@@ -26,9 +19,6 @@ WORTH_PLAYING = 100_000_000
 """Multiplications a batch below which it is fetched faster than thought about."""
 PATIENCE = 3
 """Steps played for each column of a batch before fewer are fetched."""
-
-Play = Callable[[IntArray, Array], Iterator[int]]
-"""Given some atoms and G among them, yield the next picks."""
 
 
 class DenseGram:
@@ -50,9 +40,13 @@ class DenseGram:
         """Return some columns."""
         return self.G[:, atoms]
 
-    def between(self, rows: IntArray, columns: IntArray) -> Array:
+    def values(self, atoms: IntArray) -> Array:
+        """Return the atoms' numbers, by which entries are found."""
+        return atoms[:, None]
+
+    def roughly(self, A: Array, B: Array) -> Array:
         """Return some entries."""
-        return self.G[np.ix_(rows, columns)]
+        return np.asarray(self.G[np.ix_(A[:, 0], B[:, 0])])
 
 
 class Columns(Protocol):
@@ -102,7 +96,7 @@ class ColumnCache:
         self.squared_norms = objective.squared_norms()
         self._used: dict[int, Array] = {}
         self._ahead: dict[int, Array] = {}
-        self._pool: tuple[IntArray, Array] = np.empty(0, np.int64), np.empty((0, 0), self.dtype)
+        self._pool = Pool(objective)
         self._room = max(BATCH, budget // max(1, 8 * self.n_atoms))
 
     def column(self, atom: int, scores: Array, play: Play | None = None) -> Array:
@@ -146,11 +140,9 @@ class ColumnCache:
         if play is None or BATCH * self.n_atoms * self.objective.n_terms < WORTH_PLAYING:
             wanted[list(self._ahead)] = -np.inf
             return _highest(wanted, BATCH)
-        pool = _highest(wanted, self._pool_size())
-        known = np.fromiter(self._used, np.int64, len(self._used))
-        atoms = np.concatenate([known, pool])
+        self._pool.change_to(_highest(wanted, self._pool_size()))
         missing = {atom: None}
-        for pick in islice(play(atoms, self._among(known, pool)), PATIENCE * BATCH):
+        for pick in islice(play(*self._among()), PATIENCE * BATCH):
             if pick not in self._used and pick not in self._ahead:
                 missing[pick] = None
             if len(missing) == BATCH:
@@ -161,27 +153,16 @@ class ColumnCache:
         """Return a number of atoms among which G costs half as much as a batch of columns."""
         return min(self.n_atoms, math.isqrt(BATCH * self.n_atoms))
 
-    def _among(self, known: IntArray, pool: IntArray) -> Array:
-        """Return G among atoms in use and others; of the former all columns are there."""
-        atoms, n = np.concatenate([known, pool]), len(known)
-        out = np.empty((len(atoms), len(atoms)), self.dtype)
-        for k, atom in enumerate(known):
-            out[k] = self._used[int(atom)][atoms]
-        out[n:, :n] = out[:n, n:].T
-        out[n:, n:] = self._among_pool(pool)
-        return out
-
-    def _among_pool(self, pool: IntArray) -> Array:
-        """Return G among the pool; what the last pool had in common with it is known."""
-        last, known = self._pool
-        _, here, there = np.intersect1d(pool, last, assume_unique=True, return_indices=True)
-        out = np.empty((len(pool), len(pool)), self.dtype)
-        out[np.ix_(here, here)] = known[np.ix_(there, there)]
-        fresh = np.setdiff1d(np.arange(len(pool)), here, assume_unique=True)
-        out[fresh] = self.objective.between(pool[fresh], pool)
-        out[:, fresh] = out[fresh].T
-        self._pool = pool, out
-        return out
+    def _among(self) -> tuple[IntArray, Array]:
+        """Return the atoms in use and in the pool, and G among them."""
+        used = np.fromiter(self._used, np.int64, len(self._used))
+        atoms, n = np.concatenate([used, self._pool.atoms]), len(used)
+        G = np.empty((len(atoms), len(atoms)), self.dtype)
+        for k, column in enumerate(self._used.values()):
+            np.take(column, atoms, out=G[k], mode="clip")
+        G[n:, :n] = G[:n, n:].T
+        G[n:, n:] = self._pool.G
+        return atoms, G
 
     def _fetch(self, atoms: IntArray) -> None:
         # One piece of memory a column: rows of the transpose.

@@ -26,11 +26,11 @@ class FrankWolfe(Greedy):
 
     def _moved(self, atom: int, column: Array) -> tuple[Array, Array]:
         vertex = self.sigma / self.norms[atom]
-        if not self.w.any():
+        if not self.started:
             w = np.zeros_like(self.w)
             w[atom] = vertex
             return w, vertex * column.astype(np.float64)
-        xx, xt = self.w @ self.q, self.w @ self.c
+        xx, xt = self.xx, self.xt
         vx, vt = vertex * self.q[atom], vertex * self.c[atom]
         width2 = self.sigma**2 - 2 * vx + xx
         gamma = np.clip((vt - vx - xt + xx) / width2, 0, 1) if width2 > 0 else 0.0

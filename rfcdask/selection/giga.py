@@ -11,6 +11,8 @@ References
 
 from __future__ import annotations
 
+import math
+
 import numba
 import numpy as np
 
@@ -23,12 +25,14 @@ _PARALLEL = 1e-12
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def _angles(c: Array, q: Array, norms: Array, length: float, alignment: float) -> Array:
     """Return how near each atom's direction from x on the sphere is to the target's."""
-    out = np.zeros_like(c)
+    out = np.empty_like(c)
+    slope = alignment / length
     for j in range(len(c)):
         along = q[j] / (norms[j] * length)
         across2 = 1 - along * along
-        if across2 > _PARALLEL:  # an atom along x itself has no direction on the sphere
-            out[j] = (c[j] - alignment * q[j] / length) / (norms[j] * np.sqrt(across2))
+        angle = (c[j] - slope * q[j]) / (norms[j] * np.sqrt(max(across2, _PARALLEL)))
+        # an atom along x itself has no direction on the sphere
+        out[j] = angle if across2 > _PARALLEL else 0.0
     return out
 
 
@@ -36,24 +40,25 @@ class Giga(Greedy):
     """Greedy iterative geodesic ascent."""
 
     def _scores(self) -> Array:
-        if not self.w.any():
+        if not self.started:
             return np.asarray(self.c / self.norms)
-        length = np.sqrt(self.w @ self.q)
-        alignment = self.w @ self.c / length
-        return np.asarray(_angles(self.c, self.q, self.norms, length, alignment))
+        length = math.sqrt(self.xx)
+        return np.asarray(_angles(self.c, self.q, self.norms, length, self.xt / length))
 
     def _moved(self, atom: int, column: Array) -> tuple[Array, Array]:
-        n, b = self.norms[atom], np.sqrt(self.norm2)
-        w, q = self.w.copy(), self.q.copy()
-        if not w.any():
-            w[atom], q = 1.0, column.astype(np.float64)
-        else:
-            length = np.sqrt(w @ q)
-            a, s, h = self.c[atom] / (n * b), w @ self.c / (length * b), q[atom] / (n * length)
-            to_atom, stay = a - s * h, s - a * h
-            w *= stay / length / (to_atom + stay)
-            q *= stay / length / (to_atom + stay)
-            w[atom] += to_atom / n / (to_atom + stay)
-            q += (to_atom / n / (to_atom + stay)) * column
-        best = (w @ self.c) / (w @ q)
-        return w * best, q * best
+        n = float(self.norms[atom])
+        keep, add = (0.0, 1.0) if not self.started else self._towards(atom, n)
+        xt = keep * self.xt + add * self.c[atom]
+        xx = keep**2 * self.xx + 2 * keep * add * self.q[atom] + (add * n) ** 2
+        best = float(xt / xx)
+        w, q = (keep * best) * self.w, (keep * best) * self.q
+        w[atom] += add * best
+        q += (add * best) * column
+        return w, q
+
+    def _towards(self, atom: int, n: float) -> tuple[float, float]:
+        """Return the factor of x and the weight of the atom where the geodesic is nearest to t."""
+        length, b = math.sqrt(self.xx), math.sqrt(self.norm2)
+        a, s, h = self.c[atom] / (n * b), self.xt / (length * b), self.q[atom] / (n * length)
+        to_atom, stay = float(a - s * h), float(s - a * h)
+        return stay / length / (to_atom + stay), to_atom / n / (to_atom + stay)

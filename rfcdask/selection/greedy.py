@@ -30,6 +30,8 @@ class Greedy(ABC):
         Squared norm of the target.
     w, q : arrays of shape (n_atoms,)
         The weights and G w.
+    xx, xt : float
+        Inner products of x with itself and with the target.
     """
 
     gram: Columns
@@ -37,6 +39,8 @@ class Greedy(ABC):
     norm2: float
     w: Array = field(init=False)
     q: Array = field(init=False)
+    xx: float = field(init=False)
+    xt: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.c = np.asarray(self.c, np.float64)
@@ -45,17 +49,29 @@ class Greedy(ABC):
                 f"c must have one entry for each of the {self.gram.n_atoms} candidates, but has "
                 f"shape {self.c.shape}."
             )
-        self.w = np.zeros(self.gram.n_atoms)
-        self.q = np.zeros(self.gram.n_atoms)
+        self._hold(np.zeros(self.gram.n_atoms), np.zeros(self.gram.n_atoms))
         norms2 = np.maximum(self.gram.squared_norms, 0)
         # Candidates that vanish on all pairs can never help; they are never picked.
         self.alive = norms2 > 1e-12 * float(norms2.max(initial=0.0))
         self.norms = np.sqrt(np.where(self.alive, norms2, 1.0))
 
+    def _hold(self, w: Array, q: Array) -> None:
+        self.w, self.q = w, q
+        self.xx, self.xt = float(w @ q), float(w @ self.c)
+
+    @property
+    def started(self) -> bool:
+        """Whether any atom carries weight."""
+        return bool(self.w.any())
+
     @property
     def error2(self) -> float:
         """The squared relative distance of x from the target."""
-        return max(float(self.norm2 - 2 * self.w @ self.c + self.w @ self.q) / self.norm2, 0.0)
+        return max(self._distance2, 0.0)
+
+    @property
+    def _distance2(self) -> float:
+        return (self.norm2 - 2 * self.xt + self.xx) / self.norm2
 
     def step(self) -> int | None:
         """Take one step; return the atom picked, or None when the numeric floor is reached.
@@ -64,22 +80,22 @@ class Greedy(ABC):
         anew and the step tried once more before the floor is declared.
         """
         atom = self._try_step()
-        if atom is None and self.w.any():
-            self.q = self.gram.product(self.w)
+        if atom is None and self.started:
+            self._hold(self.w, self.gram.product(self.w))
             atom = self._try_step()
         return atom
 
     def _try_step(self) -> int | None:
-        scores = np.where(self.alive, self._scores(), NO_COLUMN)
+        scores = self._scores()
+        scores[~self.alive] = NO_COLUMN
         atom = int(np.argmax(scores))  # the first of equals: ties go to the lowest index
         if not scores[atom] > 0:
             return None
-        before = self.error2
-        w, q = self._moved(atom, self.gram.column(atom, scores, self._play))
-        after = (self.norm2 - 2 * w @ self.c + w @ q) / self.norm2
-        if self.w.any() and not before - after > _GAIN_FLOOR:
+        started, before, state = self.started, self.error2, (self.w, self.q)
+        self._hold(*self._moved(atom, self.gram.column(atom, scores, self._play)))
+        if started and not before - self._distance2 > _GAIN_FLOOR:
+            self._hold(*state)
             return None
-        self.w, self.q = w, q
         return atom
 
     def _play(self, atoms: IntArray, G: Array) -> Iterator[int]:
@@ -92,8 +108,9 @@ class Greedy(ABC):
         """Return a copy of the solver that knows no other atoms."""
         part = copy(self)
         part.gram = WholeColumns(G)
-        for name in ("c", "w", "q", "alive", "norms"):
+        for name in ("c", "alive", "norms"):
             setattr(part, name, getattr(self, name)[atoms])
+        part._hold(self.w[atoms], self.q[atoms])
         return part
 
     @abstractmethod

@@ -34,8 +34,11 @@ class Objective(Protocol):
     def columns(self, atoms: IntArray) -> Array:
         """Return some columns of G, ``(n_atoms, len(atoms))``."""
 
-    def between(self, rows: IntArray, columns: IntArray) -> Array:
-        """Return some entries of G, ``(len(rows), len(columns))``, up to rounding."""
+    def values(self, atoms: IntArray) -> Array:
+        """Return what `roughly` multiplies, a row for each of the atoms."""
+
+    def roughly(self, A: Array, B: Array) -> Array:
+        """Return G between atoms with such values, good enough to guess the next picks by."""
 
 
 def gram(objective: Objective) -> Array:

@@ -61,9 +61,12 @@ class SampledPairs:
         map_tiles(fill, self.first.tiles())
         return out
 
-    def between(self, rows: IntArray, columns: IntArray) -> Array:
-        """Return some entries of G."""
-        A, B = self.some(rows), self.some(columns)
+    def values(self, atoms: IntArray) -> Array:
+        """Return the rows of R of some atoms."""
+        return self.some(atoms)
+
+    def roughly(self, A: Array, B: Array) -> Array:
+        """Return G between atoms with such rows of R."""
         return in_parts(lambda a, b: A[a] @ B[b].T, (len(A), len(B)), self.dtype)
 
     def correlations(self, target: PairTarget) -> tuple[Array, float]:
