@@ -66,7 +66,20 @@ class Compression:
         tol: float | None,
     ) -> None:
         """Choose atoms for the gathered rows, judge every size on the held-out ones, keep one."""
-        self._remember(rows, heldout, labels, heldout_labels)
+        self.choose(rows, pairs, labels, solver=solver, refit=refit)
+        self.judge(heldout, heldout_labels, tol)
+
+    def choose(
+        self,
+        rows: Matrix,
+        pairs: tuple[IntArray, IntArray] | None,
+        labels: Array | None,
+        *,
+        solver: str,
+        refit: bool,
+    ) -> None:
+        """Choose weighted atoms for the gathered rows, keeping what was found at every size."""
+        self._remember(rows, labels)
         drawn = draw_candidates(
             self.kernel,
             self.gamma,
@@ -79,6 +92,13 @@ class Compression:
         block = unweighted_block(drawn, self.phases, feature_dtype(rows.dtype))
         path = self._follow(block, pairs, solver, refit)
         _require_atoms(path)
+        self._found = drawn, block, path
+        self._adopt(path.states[-1], drawn)
+
+    def judge(self, heldout: Matrix, labels: Array | None, tol: float | None) -> None:
+        """Find the error at every size on held-out rows; `tol` takes the first size below it."""
+        self._heldout, self._heldout_labels = heldout, labels
+        drawn, block, path = self._found
         errors = self._heldout_errors(block, path)
         self.error_path = ErrorPath(path.sizes, path.errors, errors)
         last = len(errors) - 1
@@ -119,10 +139,8 @@ class Compression:
         """Squared scale of an atom with weight 1."""
         return (1 if self.phases == "paired" else 2) / self.n_candidates
 
-    def _remember(
-        self, rows: Matrix, heldout: Matrix, labels: Array | None, rest: Array | None
-    ) -> None:
-        self._rows, self._heldout, self._labels, self._heldout_labels = rows, heldout, labels, rest
+    def _remember(self, rows: Matrix, labels: Array | None) -> None:
+        self._rows, self._labels = rows, labels
         if _rows_are_equal(rows):
             raise ValueError(
                 "All sampled rows of X are identical (constant data): there is nothing for the "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 
 from rfcdask._types import Array, IntArray
@@ -46,21 +47,21 @@ class AllPairs:
         """Return some columns of G."""
         chosen = self.candidates.some(atoms)
         chosen_squares = _sum_of_squares(chosen)
-        out = np.empty((self.n_atoms, len(atoms)), self.dtype)
+        out = np.empty((len(atoms), self.n_atoms), self.dtype)
 
         def fill(tile: slice) -> None:
-            total = -product(self._squares_of(tile), chosen_squares)
-            for a in self.candidates.parts(tile):
-                for b in chosen:
-                    total += product(a, b) ** 2
-            out[tile] = 0.5 * total
+            parts = self.candidates.parts(tile)
+            squares = product(self._squares_of(tile), chosen_squares)
+            for number, (a, b) in enumerate((a, b) for a in parts for b in chosen):
+                _put_halves(product(a, b), squares, out[:, tile], number > 0)
 
         map_tiles(fill, self.candidates.tiles())
-        return out
+        return out.T
 
     def values(self, atoms: IntArray) -> Array:
         """Return the parts of some atoms, one after the other."""
-        return np.hstack(self.candidates.some(atoms))
+        parts = self.candidates.some(atoms)
+        return parts[0] if len(parts) == 1 else np.hstack(parts)
 
     def roughly(self, A: Array, B: Array) -> Array:
         """Return G between atoms with such values, as if their squares were uncorrelated.
@@ -109,6 +110,18 @@ class AllPairs:
 
 def _sum_of_squares(parts: list[Array]) -> Array:
     return np.asarray(sum(part * part for part in parts))
+
+
+@numba.njit(cache=True, nogil=True)
+def _put_halves(products: Array, squares: Array, out: Array, add: bool) -> None:
+    """Write ``(products^2 - squares) / 2`` to `out`, transposed; to add, leave out the squares."""
+    for i in range(products.shape[0]):
+        for j in range(products.shape[1]):
+            value = products[i, j] * products[i, j]
+            if add:
+                out[j, i] += 0.5 * value
+            else:
+                out[j, i] = 0.5 * (value - squares[i, j])
 
 
 def _sum_squares(block: Array) -> float:

@@ -97,6 +97,7 @@ class ColumnCache:
         self._used: dict[int, Array] = {}
         self._ahead: dict[int, Array] = {}
         self._pool = Pool(objective)
+        self._among_used: Array = np.empty((0, 0), self.dtype)  # of the first atoms in use
         self._room = max(BATCH, budget // max(1, 8 * self.n_atoms))
 
     def column(self, atom: int, scores: Array, play: Play | None = None) -> Array:
@@ -156,18 +157,21 @@ class ColumnCache:
     def _among(self) -> tuple[IntArray, Array]:
         """Return the atoms in use and in the pool, and G among them."""
         used = np.fromiter(self._used, np.int64, len(self._used))
-        atoms, n = np.concatenate([used, self._pool.atoms]), len(used)
+        atoms, n, known = np.concatenate([used, self._pool.atoms]), len(used), len(self._among_used)
         G = np.empty((len(atoms), len(atoms)), self.dtype)
+        G[:known, :known] = self._among_used
         for k, column in enumerate(self._used.values()):
-            np.take(column, atoms, out=G[k], mode="clip")
+            first = n if k < known else 0
+            np.take(column, atoms[first:], out=G[k, first:], mode="clip")
+        G[:known, known:n] = G[known:n, :known].T
         G[n:, :n] = G[:n, n:].T
         G[n:, n:] = self._pool.G
+        self._among_used = G[:n, :n].copy()
         return atoms, G
 
     def _fetch(self, atoms: IntArray) -> None:
-        # One piece of memory a column: rows of the transpose.
-        for atom, column in zip(atoms, np.array(self.objective.columns(atoms).T), strict=True):
-            self._ahead[int(atom)] = column.copy()
+        for atom, column in zip(atoms, self.objective.columns(atoms).T, strict=True):
+            self._ahead[int(atom)] = column.copy()  # a piece of memory of its own, to be let go
 
     def _forget(self, atom: int) -> None:
         """Drop the oldest columns fetched ahead and never used, all but the one asked for."""

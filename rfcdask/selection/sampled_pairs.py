@@ -53,13 +53,13 @@ class SampledPairs:
     def columns(self, atoms: IntArray) -> Array:
         """Return some columns of G."""
         chosen = self.some(atoms)
-        out = np.empty((self.n_atoms, len(atoms)), self.dtype)
+        out = np.empty((len(atoms), self.n_atoms), self.dtype)
 
         def fill(tile: slice) -> None:
-            out[tile] = product(self.tile(tile), chosen)
+            out[:, tile] = product(chosen, self.tile(tile))
 
         map_tiles(fill, self.first.tiles())
-        return out
+        return out.T
 
     def values(self, atoms: IntArray) -> Array:
         """Return the rows of R of some atoms."""

@@ -14,7 +14,7 @@ from rfcdask.kernels import Kernel
 from rfcdask.selection.tiles import slices, symmetric
 from rfcdask.threads import map_tiles, one_blas_thread
 
-_TILE, _BLOCK = 256, 1024
+_TILE, _SQUARE, _BLOCK = 256, 512, 1024
 
 
 class Values(Protocol):
@@ -68,7 +68,7 @@ class RowTarget:
         """Compute the symmetric matrix: what lies right of the diagonal, then its mirror image."""
         m = self.rows.shape[0]
         if self.kernel is None:
-            return symmetric(self._compute, m, _TILE, self.dtype)
+            return symmetric(self._compute, m, _SQUARE, self.dtype)
         out = np.empty((m, m), self.dtype)
         for start in range(0, m, _BLOCK):
             rows, right = slice(start, min(start + _BLOCK, m)), slice(start, m)

@@ -23,7 +23,12 @@ def slices(n: int, step: int) -> Iterator[slice]:
 
 
 def product(A: Array, B: Array) -> Array:
-    """Return A B^T: products in the arrays' dtype, blocks of columns added up in float64."""
+    """Return A B^T: products in the arrays' dtype, blocks of columns added up in float64.
+
+    A single block has nothing to be added and stays in the arrays' dtype.
+    """
+    if A.shape[1] <= ROW_BLOCK:
+        return np.asarray(A @ B.T)
     total = np.zeros((len(A), len(B)))
     for columns in slices(A.shape[1], ROW_BLOCK):
         total += A[:, columns] @ B[:, columns].T
