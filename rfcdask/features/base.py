@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
 import dask.array as da
@@ -16,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from rfcdask._types import Array, DaskArray, IntArray, Matrix
 from rfcdask.blocks import check_finite, feature_dtype
+from rfcdask.deferred import defer_block, keep_deferred
 from rfcdask.display import Facts, Shown
 from rfcdask.kernels import Kernel, get_kernel, resolve_gamma
 from rfcdask.sample import draw_rows, gather_finite, one_column_block, require_known_rows
@@ -106,15 +108,22 @@ class FeatureMap(Shown, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         evaluator = delayed(make, name=f"make-{name}", pure=True, traverse=False)(
             *arguments, dask_key_name=name
         )
-        return da.map_blocks(
-            evaluate_block,
-            X,
-            evaluator,
-            dtype=dtype,
-            chunks=(X.chunks[0], (self._n_features_out,)),
-            meta=np.empty((0, 0), dtype),
-            name=f"features-{tokenize(X.name, name)}",
-        )
+        width = self._n_features_out
+
+        def mapped(function: Callable[..., Any], kind: str) -> DaskArray:
+            return da.map_blocks(
+                function,
+                X,
+                evaluator,
+                dtype=dtype,
+                chunks=(X.chunks[0], (width,)),
+                meta=np.empty((0, 0), dtype),
+                name=f"{kind}-{tokenize(X.name, name)}",
+            )
+
+        features = mapped(evaluate_block, "features")
+        keep_deferred(features, mapped(partial(defer_block, width=width, kind=dtype), "deferred"))
+        return features
 
     def _check_input(self, X: Any, *, reset: bool) -> Matrix | DaskArray:
         n_dimensions = getattr(X, "ndim", 2)
@@ -165,6 +174,13 @@ class FeatureMap(Shown, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         rows = draw_rows(X.shape[0], min(size, X.shape[0]), self._stream("rows"))
         found = gather_finite(X, rows, client)
         return found.astype(feature_dtype(found.dtype), copy=False), rows
+
+    def _kernel_for(self, X: Matrix | DaskArray, client: Any) -> Kernel:
+        """Set gamma; only a rule for it needs rows, and a number reads nothing."""
+        rows = np.empty((0, X.shape[1]))
+        if isinstance(self.gamma, str):
+            rows, _ = self._sample(X, GAMMA_ROWS, client)
+        return self._resolve_kernel(rows)
 
     def _resolve_kernel(self, rows: Matrix) -> Kernel:
         kernel = get_kernel(self.kernel)

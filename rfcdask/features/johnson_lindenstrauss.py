@@ -10,7 +10,6 @@ import numpy as np
 from rfcdask._types import Array, DaskArray, Matrix
 from rfcdask.blocks import CosineBlock
 from rfcdask.features.base import (
-    GAMMA_ROWS,
     Evaluator,
     FeatureMap,
     atoms_of,
@@ -167,8 +166,7 @@ class JLFeatures(FeatureMap):
             )
 
     def _fit(self, X: Matrix | DaskArray, y: Any, client: Any) -> None:
-        rows, _ = self._sample(X, GAMMA_ROWS, client)
-        self._resolve_kernel(rows)
+        self._kernel_for(X, client)
 
     @property
     def _n_features_out(self) -> int:

@@ -10,7 +10,6 @@ import numpy as np
 from rfcdask._types import DaskArray, Matrix
 from rfcdask.blocks import CosineBlock
 from rfcdask.features.base import (
-    GAMMA_ROWS,
     Evaluator,
     FeatureMap,
     atoms_of,
@@ -134,8 +133,7 @@ class RandomFeatures(FeatureMap):
         atoms_of("n_components", self.n_components, self.phases == "paired")
 
     def _fit(self, X: Matrix | DaskArray, y: Any, client: Any) -> None:
-        rows, _ = self._sample(X, GAMMA_ROWS, client)
-        kernel = self._resolve_kernel(rows)
+        kernel = self._kernel_for(X, client)
         drawn = draw_candidates(kernel, *self._draw_arguments())
         self.frequencies_, self.phases_ = drawn.vectors, drawn.phases
         self.weights_ = np.ones(len(drawn.phases))

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from rfcdask._types import Array, DaskArray
+from rfcdask.deferred import DeferredRows, deferred
 from rfcdask.linear.inputs import (
     as_matrix,
     check_weights,
@@ -44,7 +45,9 @@ class Fold:
 
     def __call__(self, state: Split, block: tuple[Any, ...], index: int) -> Split:
         """Return the moments with those of one block added."""
-        Z = dense(block[0])
+        Z = block[0]
+        if self.held_out or not isinstance(Z, DeferredRows):
+            Z = dense(Z)
         Y, weights = self._targets(block, len(Z), index)
         start = int(self.starts[index])
         if not self.held_out:
@@ -57,12 +60,17 @@ class Fold:
         return parts[0], parts[1]
 
     def _add(
-        self, old: Moments | None, Z: Array, Y: Array, weights: Array | None, index: int
+        self,
+        old: Moments | None,
+        Z: Array | DeferredRows,
+        Y: Array,
+        weights: Array | None,
+        index: int,
     ) -> Moments:
         with np.errstate(invalid="ignore", over="ignore"):
             new = Moments.of(Z, Y, weights)
         if not (np.isfinite(np.diag(new.scatter)).all() and np.isfinite(new.cross).all()):
-            raise locate(Z, Y, index, int(self.starts[index])) or ValueError(
+            raise locate(np.asarray(Z), Y, index, int(self.starts[index])) or ValueError(
                 f"Sums of squares overflow in block {index}; scale the columns of X down."
             )
         return new if old is None else old.merge(new)
@@ -102,7 +110,7 @@ def collect(
     X: DaskArray, columns: tuple[DaskArray | None, ...], fold: Fold, client: Any, progress: Any
 ) -> tuple[Moments, Moments]:
     """Go once over all blocks and return the moments of rows learned from and held out."""
-    blocks = make_blocks(X, *columns)
+    blocks = make_blocks(deferred(X), *columns)
     size = -(-len(blocks) // PARTS)
     groups = consecutive_groups(len(blocks), size)
     nothing = Moments.empty(X.shape[1], fold.targets)

@@ -13,6 +13,8 @@ from rfcdask._types import Array, DaskArray
 from rfcdask.linear.inputs import not_finite
 from rfcdask.linear.stream import Blocks, Runner, consecutive_groups, stream_folds
 
+FOLDED = 8
+"""Blocks counted by one task: labels are small, and threads that wait for a store should share."""
 MOST_CLASSES = 10_000
 """More distinct labels than this are taken for numbers that somebody meant to regress on."""
 
@@ -53,7 +55,7 @@ def read_labels(runner: Runner, y: DaskArray) -> Labels:
         raise ValueError(f"y has shape {y.shape}; a classifier needs one label for each row.")
     blocks = Blocks(y)
     starts = np.concatenate([[0], np.cumsum(blocks.rows)]).astype(np.int64)
-    groups = consecutive_groups(len(blocks), 64)
+    groups = consecutive_groups(len(blocks), FOLDED)
     counter = _BlockCounter(starts)
     found = [entry for part in stream_folds(runner, blocks, groups, counter, ()) for entry in part]
     classes = np.unique(np.concatenate([values for values, _ in found]))

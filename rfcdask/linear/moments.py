@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
+import numba
 import numpy as np
-from scipy.linalg import blas
 
 from rfcdask._types import Array
+from rfcdask.deferred import DeferredRows
 
-TILE = 2048
+TILE = 4096
 """Rows whose products are summed in the precision of the data."""
+FEW = 64
+"""Rows whose products with the targets are summed in the precision of the data."""
 FAR = 10.0
 """Squared mean over variance from which rows are moved towards zero before they are squared."""
 
@@ -61,7 +64,7 @@ class Moments(NamedTuple):
         )
 
     @classmethod
-    def of(cls, Z: Array, Y: Array, weights: Array | None = None) -> Self:
+    def of(cls, Z: Array | DeferredRows, Y: Array, weights: Array | None = None) -> Self:
         """Return the moments of some rows; Y of shape (n, T), where T may be 0."""
         weight = float(len(Z)) if weights is None else float(weights.sum(dtype=np.float64))
         if weight <= 0.0:
@@ -109,7 +112,7 @@ class Moments(NamedTuple):
         return gram, self.cross + self.weight * np.outer(self.mean, self.target_mean)
 
 
-def _shift(Z: Array) -> Array | None:
+def _shift(Z: Array | DeferredRows) -> Array | None:
     """Return a point near the mean when rows lie so far from zero that squares would cancel."""
     few = Z[:256].astype(np.float64)
     mean, variance = few.mean(0), few.var(0)
@@ -118,25 +121,37 @@ def _shift(Z: Array) -> Array | None:
 
 
 def _products(
-    Z: Array, shift: Array | None, Y: Array, weights: Array | None
+    Z: Array | DeferredRows, shift: Array | None, Y: Array, weights: Array | None
 ) -> tuple[Array, Array, Array]:
     """Return weighted sums of z z^T, z y^T and z over rows moved by `shift`; Y has mean zero."""
-    syrk = blas.ssyrk if Z.dtype == np.float32 else blas.dsyrk
     scatter = np.zeros((Z.shape[1], Z.shape[1]))
-    cross = np.zeros((Z.shape[1], Y.shape[1]))
-    total = np.zeros(Z.shape[1])
+    sums = np.zeros((Y.shape[1] + 1, Z.shape[1]))
     for start in range(0, len(Z), TILE):
         part = Z[start : start + TILE]
         if shift is not None:
             part = part - shift
-        targets = Y[start : start + TILE].astype(Z.dtype)
-        root = np.ones(len(part), Z.dtype)
+        columns = np.ones((len(part), Y.shape[1] + 1), Z.dtype)
+        columns[:, :-1] = Y[start : start + TILE]
         if weights is not None:
-            root = np.sqrt(weights[start : start + TILE]).astype(Z.dtype)
-            part, targets = part * root[:, None], targets * root[:, None]
-        # In Fortran order, as BLAS sees it, the tile is its own transpose: no copy is made.
-        scatter += syrk(1.0, part.T).T
-        cross += part.T @ targets
-        total += root @ part
-    lower = np.tril(scatter)
-    return lower + np.tril(scatter, -1).T, cross, total
+            root = np.sqrt(weights[start : start + TILE]).astype(Z.dtype)[:, None]
+            part, columns = part * root, columns * root
+        # numpy sees that both are one matrix and computes half (syrk); scipy's holds the GIL.
+        scatter += part.T @ part
+        _add_products(part, columns, sums)
+    return scatter, sums[:-1].T, sums[-1]
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+def _add_products(rows: Array, columns: Array, out: Array) -> None:
+    """Add ``columns^T rows`` to `out`, in one pass over the rows."""
+    few = np.empty((columns.shape[1], rows.shape[1]), rows.dtype)
+    for start in range(0, len(rows), FEW):
+        few[:] = 0
+        for i in range(start, min(start + FEW, len(rows))):
+            for k in range(columns.shape[1]):
+                factor = columns[i, k]
+                for j in range(rows.shape[1]):
+                    few[k, j] += factor * rows[i, j]
+        for k in range(columns.shape[1]):
+            for j in range(rows.shape[1]):
+                out[k, j] += few[k, j]

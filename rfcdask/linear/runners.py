@@ -41,6 +41,10 @@ def _pack(*arrays: Any) -> tuple[Any, ...]:
     return arrays
 
 
+EXTRA = 1
+"""Threads beyond one a core: while one waits for its store, the others compute."""
+
+
 class ThreadRunner:
     """Computes blocks on a pool of threads of this process, with one BLAS thread each.
 
@@ -52,7 +56,7 @@ class ThreadRunner:
         self.threads = max(threads, 1)
         self._stack = ExitStack()
         self._stack.enter_context(one_blas_thread())
-        self._pool = ThreadPoolExecutor(threads, "rfcdask-block") if threads else None
+        self._pool = ThreadPoolExecutor(threads + EXTRA, "rfcdask-block") if threads else None
         self._kept: dict[int, tuple[Blocks, dict[Any, Any]]] = {}
 
     def block(self, blocks: Blocks, index: int, place: int = 0) -> Future[Any]:

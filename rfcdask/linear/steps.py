@@ -75,25 +75,64 @@ def descend(
         Summed loss of the rows, each at the moment it was seen.
     """
     n = group.rows.size
-    buffer = np.full((pace.batch, W.shape[0]), np.float32(pace.constant))
+    one = W.shape[1] == 1
+    buffer = np.full((0 if one else pace.batch, W.shape[0]), np.float32(pace.constant))
     slopes = np.zeros((pace.batch, W.shape[1]), np.float32)
     loss = 0.0
     for start in range(0, n, pace.batch):
         stop = min(start + pace.batch, n)
         Z, D = buffer[: stop - start], slopes[: stop - start]
-        _gather(group, start, stop, Z)
-        scores = np.dot(Z, W.astype(np.float32))
+        if one:
+            scores = _scores_of_one(group, start, stop, W, pace.constant)
+        else:
+            _gather(group, start, stop, Z)
+            scores = np.dot(Z, W.astype(np.float32))
         bad = _first_not_finite(scores)
         if bad >= 0:
             return step, start + bad, loss
         loss += _slopes(scores, group, start, stop, pace, D)
-        gradient = np.dot(Z.T, D) / np.float32(stop - start)
+        gradient = _gradient_of_one(group, start, D, pace.constant) if one else np.dot(Z.T, D)
+        gradient /= np.float32(stop - start)
         _add_penalty(gradient, W, pace.alpha)
         move = _precondition(P, gradient)
         eta = _eta(pace, step) * (stop - start) / pace.batch
         _advance(W, mean, move, eta, (LATER_COUNTS_MORE + 1) / (step + 1 + LATER_COUNTS_MORE))
         step += 1
     return step, -1, loss
+
+
+# Sums over a row may be cut into lanes; the cut is the same every time, and NaN comes through.
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _scores_of_one(group: Group, start: int, stop: int, W: Array, constant: float) -> Array:
+    """Return the scores of one output, from the rows where they lie: a copy would cost more."""
+    w = W[:, 0].astype(np.float32)
+    last = w.size - 1
+    out = np.empty((stop - start, 1), np.float32)
+    for i in range(start, stop):
+        block = group.blocks[group.which[i]]
+        row = group.rows[i]
+        total = np.float32(0)
+        for j in range(last):
+            total += np.float32(block[row, j]) * w[j]
+        out[i - start, 0] = total + np.float32(constant) * w[last]
+    return out
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+def _gradient_of_one(group: Group, start: int, slopes: Array, constant: float) -> Array:
+    """Return ``Z^T slopes`` of one output; rows on which nothing is to be learned are left out."""
+    last = group.blocks[0].shape[1]
+    out = np.zeros(last + 1, np.float32)
+    for i in range(slopes.shape[0]):
+        slope = slopes[i, 0]
+        if slope == 0:
+            continue
+        block = group.blocks[group.which[start + i]]
+        row = group.rows[start + i]
+        for j in range(last):
+            out[j] += np.float32(block[row, j]) * slope
+        out[last] += np.float32(constant) * slope
+    return out.reshape(-1, 1)
 
 
 @numba.njit(cache=True, nogil=True)

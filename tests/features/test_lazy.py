@@ -98,3 +98,14 @@ def test_bad_block_is_named_when_computed() -> None:
     Z[:100].compute()
     with pytest.raises(ValueError, match=r"infinity at row 23, column 4 of block 2"):
         Z.compute()
+
+
+@pytest.mark.parametrize("make", [rf.RandomFeatures, rf.JLFeatures])
+def test_a_number_for_gamma_reads_no_rows(make: Any) -> None:
+    blocks = da.from_array(X, chunks=(50, 6)).map_blocks(refuse, dtype=X.dtype, meta=X[:0])
+    fitted = make(10, gamma=0.3, random_state=0).fit(blocks)
+    np.testing.assert_array_equal(
+        fitted.transform(X), make(10, gamma=0.3, random_state=0).fit(X).transform(X)
+    )
+    with pytest.raises(AssertionError, match="something was computed"):
+        make(10, gamma="median", random_state=0).fit(blocks)
