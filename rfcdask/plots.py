@@ -46,7 +46,7 @@ def plot_error_path(
         ax.axvline(chosen, color="0.6", lw=1, zorder=0)
     if chosen is not None and refined is not None:
         ax.plot([chosen], [refined], "D", color=LIGHT[1], label="after refinement")
-    ax.set(xlabel="features kept", ylabel="relative kernel error", yscale="log")
+    ax.set(xlabel="features kept", ylabel="relative error over pairs of rows", yscale="log")
     ax.legend(frameon=False, fontsize="small")
     return ax
 

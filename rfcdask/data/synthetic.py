@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from dask.utils import parse_bytes
 from scipy import sparse
 
 from rfcdask._types import CSR, Array, IntArray
@@ -152,7 +153,7 @@ def synthetic(
     *,
     random_state: Any = 0,
     dest: str | os.PathLike[str] | None = None,
-    block_size: int = BLOCK_BYTES,
+    block_size: int | str = BLOCK_BYTES,
     **options: Any,
 ) -> Dataset:
     """Make data in the shape of HIGGS or Criteo with labels that only a kernel machine can learn.
@@ -168,8 +169,8 @@ def synthetic(
         Seed.
     dest : path or URL, optional
         Write a store there; without it the data set is lazy and lies nowhere.
-    block_size : int
-        Bytes of one block.
+    block_size : int or str
+        Bytes of one block, such as ``"16MB"``.
     **options
         Passed to :func:`rfcdask.ingest` when there is a `dest`, such as ``project=250``.
 
@@ -189,7 +190,10 @@ def synthetic(
     n_rows = KINDS[kind].rows if rows is None else rows
     if n_rows < 1:
         raise DataError(f"rows={rows}: ask for at least one row.")
-    block_rows = UNIT * max(1, block_size // (UNIT * KINDS[kind].row_bytes))
+    block_bytes = parse_bytes(block_size)
+    if block_bytes < 1:
+        raise DataError(f"block_size={block_size} is no size: give bytes, such as '64MB'.")
+    block_rows = UNIT * max(1, block_bytes // (UNIT * KINDS[kind].row_bytes))
     reader = SyntheticReader(kind, n_rows, seed_of(random_state), block_rows)
     # Rows are independent draws, so any positions are a uniform sample, as in a shuffled store.
     attrs = {
@@ -207,7 +211,7 @@ def synthetic(
         if options:
             raise DataError(f"{', '.join(options)} need a store: pass dest= as well.")
         return dataset
-    return _store(dataset, kind, dest, block_size, random_state, options)
+    return _store(dataset, kind, dest, block_bytes, random_state, options)
 
 
 def _store(

@@ -53,7 +53,7 @@ def error_path(
         f"Relative kernel error against the number of features{last}",
         series,
         Axis("features kept"),
-        Axis("relative kernel error", log=True),
+        Axis("relative error over pairs of rows", log=True),
         *([_chosen(kept)] if kept is not None else []),
     )
     lines = () if single else ("sampled pairs", "held-out pairs")

@@ -91,3 +91,10 @@ def test_what_cannot_be_made_is_refused(tmp_path):
     ):
         with pytest.raises(rf.data.DataError, match=words):
             rf.synthetic(*arguments, **options)
+
+
+def test_sizes_of_blocks_may_be_written_in_words() -> None:
+    words = rf.synthetic("higgs", rows=40_000, block_size="2 MiB")
+    assert words.X.chunks == rf.synthetic("higgs", rows=40_000, block_size=2**21).X.chunks
+    with pytest.raises(ValueError, match="block_size=0 is no size: give bytes, such as '64MB'"):
+        rf.synthetic("higgs", rows=100, block_size=0)

@@ -4,7 +4,7 @@ The bound is what any exact one-pass method must do: X W for the features and Z^
 on all cores, on blocks that are in memory already. Ours reads the rows from a zarr store,
 takes the cosine, sums and solves.
 
-Run: python workflows/benchmarks/bench_ridge.py [--rows 2000000] [--repeats 3]
+Run: python workflows/benchmarks/bench_ridge.py [--rows 2000000] [--block 100000] [--repeats 5]
 """
 
 from __future__ import annotations
@@ -57,11 +57,12 @@ def ours(path: Path) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--block", type=int, default=100_000, help="rows a block of the store")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.zarr"
-        make_store(path, options.rows, 1000)
+        make_store(path, options.rows, 1000, options.block)
         ours(path)  # compiles, and brings the files into the cache
         times = [(bare(options.rows), ours(path)) for _ in range(options.repeats)]
     least, found = min(t[0] for t in times), min(t[1] for t in times)

@@ -32,16 +32,16 @@ import rfcdask as rf
 COLUMNS, FEATURES, GAMMA, BLOCK = 28, 500, 0.02, 10_000
 
 
-def make_store(path: Path, rows: int, test: int = 100_000) -> None:
+def make_store(path: Path, rows: int, test: int = 100_000, block: int = BLOCK) -> None:
     """Write rows whose class is a smooth but curved function of the columns, with noise."""
     group = zarr.open_group(path, mode="w")
     rng = np.random.default_rng(0)
     V = rng.normal(size=(COLUMNS, 12)).astype(np.float32) / np.sqrt(COLUMNS)
     for name, n in (("train", rows), ("test", test)):
-        X = group.create_array(f"X_{name}", shape=(n, COLUMNS), dtype="f4", chunks=(BLOCK, COLUMNS))
-        y = group.create_array(f"y_{name}", shape=(n,), dtype="i1", chunks=(BLOCK,))
-        for start in range(0, n, BLOCK):
-            stop = min(start + BLOCK, n)
+        X = group.create_array(f"X_{name}", shape=(n, COLUMNS), dtype="f4", chunks=(block, COLUMNS))
+        y = group.create_array(f"y_{name}", shape=(n,), dtype="i1", chunks=(block,))
+        for start in range(0, n, block):
+            stop = min(start + block, n)
             part = rng.normal(size=(stop - start, COLUMNS)).astype(np.float32)
             bent = np.sin(part @ V).sum(1) + 0.5 * rng.normal(size=stop - start)
             X[start:stop] = part
