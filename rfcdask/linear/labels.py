@@ -17,6 +17,8 @@ FOLDED = 8
 """Blocks counted by one task: labels are small, and threads that wait for a store should share."""
 MOST_CLASSES = 10_000
 """More distinct labels than this are taken for numbers that somebody meant to regress on."""
+KEEP_BYTES = 2**25
+"""Codes of labels up to this size are kept: reading them again costs more than they weigh."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +31,13 @@ class Labels:
         Sorted.
     counts : array of shape (n_blocks, k)
         Rows of each class in each block.
+    codes : array of shape (n,) or None
+        The class of each row, in as few bytes as will do, where that was asked for and is small.
     """
 
     classes: Array
     counts: Array
+    codes: Array | None = None
 
     @property
     def totals(self) -> Array:
@@ -49,21 +54,25 @@ class Labels:
             )
 
 
-def read_labels(runner: Runner, y: DaskArray) -> Labels:
-    """Read y once, block by block, without keeping it."""
+def read_labels(runner: Runner, y: DaskArray, keep: bool = False) -> Labels:
+    """Read y once, block by block; with `keep`, remember the class of each row if that is small."""
     if y.ndim != 1:
         raise ValueError(f"y has shape {y.shape}; a classifier needs one label for each row.")
     blocks = Blocks(y)
     starts = np.concatenate([[0], np.cumsum(blocks.rows)]).astype(np.int64)
     groups = consecutive_groups(len(blocks), FOLDED)
-    counter = _BlockCounter(starts)
+    counter = _BlockCounter(starts, keep and y.shape[0] <= KEEP_BYTES)
     found = [entry for part in stream_folds(runner, blocks, groups, counter, ()) for entry in part]
-    classes = np.unique(np.concatenate([values for values, _ in found]))
-    check_classification_targets(classes)
+    classes = np.unique(np.concatenate([values for values, _, _ in found]))
+    check_classification_targets(np.tile(classes, 3))  # each class has several rows, it may think
     counts = np.zeros((len(found), len(classes)), np.int64)
-    for row, (values, amounts) in zip(counts, found, strict=True):
+    for row, (values, amounts, _) in zip(counts, found, strict=True):
         row[np.searchsorted(classes, values)] = amounts
-    return Labels(classes, counts)
+    dtype = np.min_scalar_type(len(classes) - 1)
+    if not counter.keep or y.shape[0] * dtype.itemsize > KEEP_BYTES:
+        return Labels(classes, counts)
+    codes = [np.searchsorted(classes, values).astype(dtype)[at] for values, _, at in found]
+    return Labels(classes, counts, np.concatenate(codes))
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,7 @@ class _BlockCounter:
     """Counts the labels of one block; picklable, as workers need it."""
 
     starts: Array
+    keep: bool
 
     def __call__(self, state: Any, block: tuple[Any, ...], index: int) -> Any:
         y = np.asarray(block[0])
@@ -89,7 +99,10 @@ class _BlockCounter:
                 f"y has more than {MOST_CLASSES} distinct labels in block {index}. "
                 "Unknown label type: continuous; use a regressor, or group the labels."
             )
-        return (*state, (values, amounts))
+        places = None
+        if self.keep:
+            places = np.searchsorted(values, y).astype(np.min_scalar_type(len(values)))
+        return (*state, (values, amounts, places))
 
 
 def _missing(y: Array) -> Array:

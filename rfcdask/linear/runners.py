@@ -52,6 +52,8 @@ class ThreadRunner:
     next blocks. With no threads everything runs in the caller's thread, for debugging.
     """
 
+    local = True
+
     def __init__(self, threads: int) -> None:
         self.threads = max(threads, 1)
         self._stack = ExitStack()
@@ -134,6 +136,8 @@ class ClusterRunner:
     Every task may be tried again: it reads its inputs and returns something new. Handles hold
     the graph of what they stand for, so a lost worker means computing its blocks again.
     """
+
+    local = False
 
     def __init__(self, client: Any) -> None:
         self.client = client

@@ -167,13 +167,17 @@ class SGDClassifier(ClassifierMixin, StochasticModel):
         matrix, labels_column, weights = self._columns(X, y, sample_weight)
         seed = self._seed()
         with open_runner(client) as runner:
-            labels = read_labels(runner, labels_column)
+            labels = read_labels(runner, labels_column, keep=runner.local)
             labels.require_two()
             self.classes_ = labels.classes
+            if labels.codes is not None:
+                labels_column = as_labels(labels.codes, matrix)
             matrix = keep_or_recompute(runner, matrix, self.epochs, self.persist, client)
             blocks = make_blocks(matrix, labels_column, weights)
             ordered = _warn_if_sorted(labels, blocks, seed)
             lesson = self._classes_lesson(matrix, labels, loss, weights is not None, seed)
+            if labels.codes is not None:
+                lesson = replace(lesson, classes=np.arange(len(labels.classes)))
             lesson = replace(lesson, ordered=ordered)
             outcome = self._train(runner, blocks, lesson, self._course(matrix, seed))
         self._keep(outcome, lesson)

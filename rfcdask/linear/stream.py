@@ -91,6 +91,8 @@ class Runner(Protocol):
     """Where blocks are computed. Handles are opaque and must be released."""
 
     threads: int
+    local: bool
+    """Whether blocks are computed in this process."""
 
     def block(self, blocks: Blocks, index: int, place: int = 0) -> Any:
         """Start computing one block and return its handle; `place` groups blocks on a worker."""

@@ -17,6 +17,7 @@ from sklearn.svm import LinearSVC
 
 import rfcdask as rf
 from rfcdask._types import Array
+from rfcdask.linear import labels as labels_module
 from rfcdask.linear import order, training
 from rfcdask.linear.losses import CLASSIFIER_LOSSES, classification_slopes, regression_slopes
 from rfcdask.linear.runners import ClusterRunner
@@ -150,6 +151,33 @@ def test_the_same_bits_wherever_it_runs(place: str, cluster_client: Any) -> None
     assert other.score(X, y, client=client) == reference.score(X, y)
     different = rf.SGDClassifier(random_state=4).fit(X, y)
     assert not np.array_equal(different.coef_, reference.coef_)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 300])
+@pytest.mark.parametrize("text", [False, True])
+def test_labels_are_read_once_where_they_are_small(
+    classes: int, text: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = np.random.default_rng(0).normal(size=(2000, 6)).astype(np.float32)
+    y = np.digitize(X[:, 0], np.quantile(X[:, 0], np.linspace(0, 1, classes + 1)[1:-1]))
+    reads: list[int] = []
+
+    def read(block: Array) -> Array:
+        reads.append(len(block))
+        return np.array([f"class {label}" for label in block]) if text else block
+
+    labels = lazy(y, 250).map_blocks(read, dtype="U9" if text else y.dtype, meta=y[:0])
+    found, times = [], []
+    for size in (labels_module.KEEP_BYTES, len(y) - 1, 0):
+        monkeypatch.setattr(labels_module, "KEEP_BYTES", size)
+        reads.clear()
+        found.append(rf.SGDClassifier(epochs=3, random_state=0).fit(lazy(X, 250), labels))
+        times.append(sum(reads) // len(y))
+    assert times[0] == 1
+    assert min(times[1:]) >= 4
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0].coef_, other.coef_)
+        np.testing.assert_array_equal(found[0].classes_, other.classes_)
 
 
 @pytest.mark.parametrize("persist", ["auto", True, False])
