@@ -10,7 +10,7 @@ import numpy as np
 from rfcdask._types import Array
 from rfcdask.threads import map_tiles
 
-ROW_BLOCK = 2048
+ROW_BLOCK = 4096
 """Rows whose products are summed in float32 before they are added up in float64."""
 PART = 128
 """Atoms a tile of G between a few hundred atoms."""
