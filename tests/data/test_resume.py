@@ -91,7 +91,7 @@ def kill_three_times(arguments: tuple[object, ...], dest: Path, most: int) -> in
 @pytest.mark.parametrize(
     ("packed", "shuffle", "project"),
     [
-        (False, False, 0),
+        pytest.param(False, False, 0, marks=pytest.mark.slow),
         pytest.param(True, False, 0, marks=pytest.mark.slow),
         pytest.param(False, True, 0, marks=pytest.mark.slow),
         (True, True, 5),
