@@ -54,6 +54,7 @@ def test_a_parquet_file(tmp_path: Path) -> None:
     assert results["model"]["accuracy"] > 0.9
 
 
+@pytest.mark.slow
 def test_a9a_as_svmlight_text(tmp_path: Path, shared_data: Path) -> None:
     with np.load(shared_data / "datasets" / "a9a.npz") as stored:
         X, y = stored["X_train"][:600].astype(float), stored["y_train"][:600]

@@ -64,7 +64,7 @@ def _check(found: dict[str, Any]) -> None:
     assert measured["worker"] <= plan["peak_worker_bytes"] <= 2 * measured["worker"]
 
 
-@pytest.mark.parametrize("where", ["local", "threads"])
+@pytest.mark.parametrize("where", [pytest.param("local", marks=pytest.mark.slow), "threads"])
 def test_small_and_wide(where: str, tmp_path: Path) -> None:
     _check(_measured(SMALL_WIDE, where, tmp_path))
 
