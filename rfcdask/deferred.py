@@ -7,20 +7,19 @@ a tile of it while the last is still warm: less memory, and none of it travels t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from rfcdask._types import Array, DaskArray, Matrix
-from rfcdask.blocks import NotFiniteError
+from rfcdask.blocks import check_finite
 
 _ATTRIBUTE = "_rfcdask_deferred"
 
 
 class DeferredRows:
     """Looks like an array of features; slices of rows are evaluated when they are taken."""
-
-    ndim = 2
 
     def __init__(self, X: Matrix, evaluator: Any, width: int, dtype: np.dtype, where: str) -> None:
         self.X, self.evaluator, self.where = X, evaluator, where
@@ -30,11 +29,16 @@ class DeferredRows:
         return self.shape[0]
 
     def __getitem__(self, rows: slice) -> Array:
-        start = range(*rows.indices(len(self))).start
+        part = self.X[rows]
+        if isinstance(part, np.ndarray):  # from the network it may start at any byte: other bits
+            part = np.require(part, requirements="A")
         try:
-            return np.asarray(self.evaluator(self.X[rows], where=self.where))
-        except NotFiniteError as error:
-            raise NotFiniteError(start + error.row, error.column, error.value, self.where) from None
+            return np.asarray(self.evaluator(part, where=self.where))
+        except ValueError:
+            # The whole block names the row by its place in the block.
+            check_finite(self.X, where=self.where)
+            self.evaluator(self.X, where=self.where)
+            raise
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.asarray(self[:], dtype)
@@ -55,11 +59,13 @@ def defer_block(
     return DeferredRows(block, evaluator, width, kind, where)
 
 
-def keep_deferred(features: DaskArray, deferred: DaskArray) -> None:
-    """Remember beside an array of features the one whose blocks are evaluated in parts."""
-    setattr(features, _ATTRIBUTE, deferred)
+def keep_deferred(features: DaskArray, make: Callable[[], DaskArray]) -> None:
+    """Remember beside an array of features how to make the one that is evaluated in parts."""
+    setattr(features, _ATTRIBUTE, (features.name, make))
 
 
 def deferred(array: DaskArray) -> DaskArray:
     """Return the array whose blocks are evaluated in parts, where there is one, else the array."""
-    return getattr(array, _ATTRIBUTE, array)
+    name, make = getattr(array, _ATTRIBUTE, (None, None))
+    # Assigning to a part of an array changes it in place, and its name with it.
+    return make() if make is not None and name == array.name else array

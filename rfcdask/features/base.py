@@ -122,7 +122,8 @@ class FeatureMap(Shown, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
             )
 
         features = mapped(evaluate_block, "features")
-        keep_deferred(features, mapped(partial(defer_block, width=width, kind=dtype), "deferred"))
+        defer = partial(defer_block, width=width, kind=dtype)
+        keep_deferred(features, lambda: mapped(defer, "deferred"))
         return features
 
     def _check_input(self, X: Any, *, reset: bool) -> Matrix | DaskArray:

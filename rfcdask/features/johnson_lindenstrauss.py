@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rfcdask._types import Array, DaskArray, Matrix
-from rfcdask.blocks import CosineBlock
+from rfcdask.blocks import CosineBlock, check_finite
 from rfcdask.features.base import (
     Evaluator,
     FeatureMap,
@@ -82,8 +82,10 @@ class ProjectedBlock:
         out = np.empty((X.shape[0], self.n_outputs), self.candidates.phases.dtype)
 
         def fill(start: int) -> None:
-            rows = slice(start, start + _TILE)
-            out[rows] = self.projection.apply(self.candidates(X[rows], where=where))
+            rows = X[start : start + _TILE]
+            check_finite(rows, start, where)
+            values = self.candidates(rows, where=where)
+            out[start : start + _TILE] = self.projection.apply(values)
 
         map_tiles(fill, range(0, X.shape[0], _TILE), n_threads)
         return out

@@ -10,7 +10,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from rfcdask._types import Array, DaskArray
-from rfcdask.linear.inputs import not_finite
+from rfcdask.linear.inputs import as_column, not_finite
 from rfcdask.linear.stream import Blocks, Runner, consecutive_groups, stream_folds
 
 FOLDED = 8
@@ -73,6 +73,13 @@ def read_labels(runner: Runner, y: DaskArray, keep: bool = False) -> Labels:
         return Labels(classes, counts)
     codes = [np.searchsorted(classes, values).astype(dtype)[at] for values, _, at in found]
     return Labels(classes, counts, np.concatenate(codes))
+
+
+def to_learn_from(labels: Labels, y: DaskArray, X: DaskArray) -> tuple[DaskArray, Array]:
+    """Return the column to learn from and its classes: codes in memory where they were kept."""
+    if labels.codes is None:
+        return y, labels.classes
+    return as_column(labels.codes, X, "y"), np.arange(len(labels.classes))
 
 
 @dataclass(frozen=True)

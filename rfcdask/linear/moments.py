@@ -137,12 +137,12 @@ def _products(
             part, columns = part * root, columns * root
         # numpy sees that both are one matrix and computes half (syrk); scipy's holds the GIL.
         scatter += part.T @ part
-        _add_products(part, columns, sums)
+        _add_cross(part, columns, sums)
     return scatter, sums[:-1].T, sums[-1]
 
 
 @numba.njit(cache=True, nogil=True, fastmath={"contract"})
-def _add_products(rows: Array, columns: Array, out: Array) -> None:
+def _add_cross(rows: Array, columns: Array, out: Array) -> None:
     """Add ``columns^T rows`` to `out`, in one pass over the rows."""
     few = np.empty((columns.shape[1], rows.shape[1]), rows.dtype)
     for start in range(0, len(rows), FEW):

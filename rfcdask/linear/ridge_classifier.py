@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from rfcdask._types import Array, DaskArray
 from rfcdask.linear.accumulate import Fold, collect, matrix_and_weights
 from rfcdask.linear.inputs import as_labels, require_y
-from rfcdask.linear.labels import Labels, class_weights, read_labels
+from rfcdask.linear.labels import Labels, class_weights, read_labels, to_learn_from
 from rfcdask.linear.predictor import (
     Classes,
     Flattened,
@@ -71,10 +72,11 @@ class RidgeClassifier(ClassifierMixin, RidgeModel):
         matrix, weights, starts = matrix_and_weights(self, X, sample_weight, reset=True)
         column = as_labels(y, matrix)
         with open_runner(client) as runner:
-            labels = read_labels(runner, column)
+            labels = read_labels(runner, column, keep=runner.local)
         labels.require_two()
         self.classes_ = labels.classes
-        fold = self._fold(labels, starts, weights is not None, held_out)
+        column, known = to_learn_from(labels, column, matrix)
+        fold = replace(self._fold(labels, starts, weights is not None, held_out), classes=known)
         self._learn(collect(matrix, (column, weights), fold, client, self.progress))
         return self
 

@@ -18,6 +18,9 @@ from rfcdask.compute import RETRIES, current_client
 from rfcdask.linear.stream import Blocks, Fold, Runner
 from rfcdask.threads import available_cpus, one_blas_thread
 
+EXTRA = 1
+"""Threads beyond one a core: while one waits for its store, the others compute."""
+
 
 @contextmanager
 def open_runner(client: Any = None) -> Iterator[Runner]:
@@ -39,10 +42,6 @@ def _local_threads() -> int:
 
 def _pack(*arrays: Any) -> tuple[Any, ...]:
     return arrays
-
-
-EXTRA = 1
-"""Threads beyond one a core: while one waits for its store, the others compute."""
 
 
 class ThreadRunner:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from rfcdask._types import Array, DaskArray
 from rfcdask.linear import order
 from rfcdask.linear.inputs import as_labels, as_matrix, check_weights, make_blocks, require_y
-from rfcdask.linear.labels import Labels, class_weights, disorder, read_labels
+from rfcdask.linear.labels import Labels, class_weights, disorder, read_labels, to_learn_from
 from rfcdask.linear.lesson import Lesson
 from rfcdask.linear.losses import CLASSIFIER_LOSSES, SOFTMAX
 from rfcdask.linear.persistence import keep_or_recompute
@@ -170,15 +170,12 @@ class SGDClassifier(ClassifierMixin, StochasticModel):
             labels = read_labels(runner, labels_column, keep=runner.local)
             labels.require_two()
             self.classes_ = labels.classes
-            if labels.codes is not None:
-                labels_column = as_labels(labels.codes, matrix)
+            labels_column, known = to_learn_from(labels, labels_column, matrix)
             matrix = keep_or_recompute(runner, matrix, self.epochs, self.persist, client)
             blocks = make_blocks(matrix, labels_column, weights)
             ordered = _warn_if_sorted(labels, blocks, seed)
             lesson = self._classes_lesson(matrix, labels, loss, weights is not None, seed)
-            if labels.codes is not None:
-                lesson = replace(lesson, classes=np.arange(len(labels.classes)))
-            lesson = replace(lesson, ordered=ordered)
+            lesson = replace(lesson, classes=known, ordered=ordered)
             outcome = self._train(runner, blocks, lesson, self._course(matrix, seed))
         self._keep(outcome, lesson)
         return self

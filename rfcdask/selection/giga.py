@@ -11,8 +11,6 @@ References
 
 from __future__ import annotations
 
-import math
-
 import numba
 import numpy as np
 
@@ -42,7 +40,7 @@ class Giga(Greedy):
     def _scores(self) -> Array:
         if not self.started:
             return np.asarray(self.c / self.norms)
-        length = math.sqrt(self.xx)
+        length = np.sqrt(self.xx)
         return np.asarray(_angles(self.c, self.q, self.norms, length, self.xt / length))
 
     def _moved(self, atom: int, column: Array) -> tuple[Array, Array]:
@@ -58,7 +56,7 @@ class Giga(Greedy):
 
     def _towards(self, atom: int, n: float) -> tuple[float, float]:
         """Return the factor of x and the weight of the atom where the geodesic is nearest to t."""
-        length, b = math.sqrt(self.xx), math.sqrt(self.norm2)
+        length, b = np.sqrt(self.xx), np.sqrt(self.norm2)
         a, s, h = self.c[atom] / (n * b), self.xt / (length * b), self.q[atom] / (n * length)
         to_atom, stay = float(a - s * h), float(s - a * h)
         return stay / length / (to_atom + stay), to_atom / n / (to_atom + stay)

@@ -180,3 +180,15 @@ def test_a_kernel_without_closed_form_works_with_its_candidates() -> None:
     assert features.transform(X).shape == (300, 8)
     with pytest.raises(ValueError, match="no closed form"):
         rf.kernel_error(features, X)
+
+
+@pytest.mark.parametrize(
+    "make", [rf.RandomFeatures, rf.JLFeatures, rf.NystroemFeatures], ids=lambda m: m.__name__
+)
+def test_a_row_far_down_a_block_is_named_by_its_place(make: Any) -> None:
+    data = np.random.default_rng(3).normal(size=(9000, 4)).astype(np.float32)
+    fitted = make(20, gamma=0.2, random_state=0).fit(data)
+    data[8765, 1] = np.nan
+    blocks = fitted.transform(da.from_array(data, chunks=(9000, 4)))
+    with pytest.raises(ValueError, match="NaN at row 8765, column 1 of block 0"):
+        blocks.compute(scheduler="synchronous")

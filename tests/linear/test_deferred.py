@@ -95,6 +95,24 @@ def test_what_is_not_finite_is_named_by_block_and_row(row: int) -> None:
         rf.Ridge(0.1).fit(Z, lazy(Y, 100))
 
 
+@pytest.mark.parametrize("row", [5, 77])
+def test_values_too_large_are_named_by_their_row_too(row: int) -> None:
+    broken = X.copy()
+    broken[300 + row] = 3e38
+    fine = rf.RandomFeatures(40, gamma=1e4, random_state=0).fit(X)
+    Z = fine.transform(lazy(broken, 100))
+    with pytest.raises(ValueError, match=f"values at row {row} of block 3 too large"):
+        rf.Ridge(0.1).fit(Z, lazy(Y, 100))
+
+
+def test_features_changed_in_place_are_learned_from_as_they_are_now() -> None:
+    Z = FEATURES.transform(lazy(X, 100))
+    Z[:, :20] = 0
+    assert deferred(Z) is Z
+    model = rf.Ridge(0.1).fit(Z, lazy(Y, 100))
+    np.testing.assert_array_equal(model.coef_[:20], 0)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 120), st.integers(0, 120))
 def test_any_slice_is_that_of_the_whole(start: int, stop: int) -> None:
