@@ -117,3 +117,29 @@ def plot_bars(ax: Any, names: Sequence[str], values: Sequence[float], xlabel: st
     ax.invert_yaxis()
     ax.set(xlabel=xlabel)
     return ax
+
+
+def plot_stacks(ax: Any, bars: Mapping[str, Mapping[str, float]], xlabel: str) -> Any:
+    """Draw a bar a name, made of its parts; a part looks the same in every bar."""
+    ax = axes_or_new(ax, (7.0, 1.9 + 0.5 * len(bars)))
+    starts = dict.fromkeys(bars, 0.0)
+    for number, part in enumerate(dict.fromkeys(part for parts in bars.values() for part in parts)):
+        widths = [parts.get(part, 0.0) for parts in bars.values()]
+        # More parts than colours: the second time round they are hatched.
+        hatch = "///" if number >= len(LIGHT) else None
+        ax.barh(
+            range(len(bars)),
+            widths,
+            left=list(starts.values()),
+            color=LIGHT[number % len(LIGHT)],
+            hatch=hatch,
+            label=part,
+        )
+        starts = {name: starts[name] + width for name, width in zip(bars, widths, strict=True)}
+    ax.set_yticks(range(len(bars)), list(bars))
+    ax.set(xlabel=xlabel)
+    # Below the bars, where it covers none.
+    ax.legend(
+        frameon=False, fontsize="small", ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.35)
+    )
+    return ax

@@ -9,6 +9,8 @@ from typing import Any
 
 from dask.utils import format_bytes
 
+from rfcdask.plots import plot_stacks
+
 
 class PlanError(MemoryError):
     """Work that will not fit; says why and what to change."""
@@ -114,23 +116,14 @@ class Plan:
         ax : matplotlib axes, optional
             New ones are made otherwise.
         """
-        if ax is None:
-            import matplotlib.pyplot as plt
-
-            _, ax = plt.subplots(figsize=(7, 2.5), layout="constrained")
         peaks = {"worker": self.peak_worker_bytes, "driver": self.peak_driver_bytes}
-        bars = [name for name in ("worker", "driver") if peaks[name]]
-        for place, bar in enumerate(bars):
-            left = 0.0
-            for part, size in self.memory[bar].items():
-                ax.barh(place, size / 1e9, left=left, label=part)
-                left += size / 1e9
-        ax.set_yticks(range(len(bars)), ["a worker" if b == "worker" else "driver" for b in bars])
-        ax.set_xlabel("GB at the peak")
-        handles, names = ax.get_legend_handles_labels()
-        unique = dict(zip(names, handles, strict=True))
-        ax.legend(unique.values(), unique.keys(), fontsize="small", loc="best")
-        return ax
+        titles = {"worker": "a worker", "driver": "driver"}
+        bars = {
+            titles[kind]: {part: size / 1e9 for part, size in self.memory[kind].items()}
+            for kind in titles
+            if peaks[kind]
+        }
+        return plot_stacks(ax, bars, "GB at the peak")
 
 
 def readable_time(seconds: float) -> str:

@@ -216,6 +216,24 @@ def test_how_it_shows() -> None:
     mpl.pyplot.close("all")
 
 
+def test_the_drawing_shows_a_part_alike_everywhere_and_covers_none() -> None:
+    here = rf.plan(_data(), probe=False, **SMALL)
+    driver = here.memory["driver"]
+    worker = dict(reversed(driver.items())) | {"something else": 10**8}
+    changed = {"peak_worker_bytes": 10**9, "memory": {"driver": driver, "worker": worker}}
+    ax = rf.Plan(**(vars(here) | changed)).plot()
+    ax.figure.canvas.draw()
+    drawn = {part.get_label(): part.patches for part in ax.containers}
+    assert {"the process itself", "sampled rows"} <= set(drawn)
+    for bars in drawn.values():
+        assert len(bars) == 2
+        assert bars[0].get_facecolor() == bars[1].get_facecolor()
+    looks = [(bars[0].get_facecolor(), bars[0].get_hatch()) for bars in drawn.values()]
+    assert len(set(looks)) == len(looks)
+    assert ax.get_legend().get_window_extent().y1 <= ax.get_window_extent().y0
+    mpl.pyplot.close("all")
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.123, "0.12 s"), (12.3, "12 s"), (600, "10 min"), (7200, "2.0 h"), (10**6, "12 days")],
