@@ -31,6 +31,22 @@ _FREQUENCY_TILE = 64
 
 
 @dataclass(frozen=True)
+class CentredCSR:
+    """CSR rows moved by an origin that is never taken from their entries: they stay sparse."""
+
+    rows: Matrix
+    origin: Array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of rows and columns."""
+        return self.rows.shape[0], self.rows.shape[1]
+
+    def __getitem__(self, rows: IntArray) -> CentredCSR:
+        return replace(self, rows=self.rows[rows])
+
+
+@dataclass(frozen=True)
 class Features:
     """Frequencies and phases in turns and the scale of each feature, all float32.
 
@@ -46,14 +62,18 @@ class Features:
         """Return the three arrays that move."""
         return self.turns, self.phases, self.scales
 
-    def evaluate(self, X: Matrix) -> tuple[Array, Array]:
+    def evaluate(self, X: Matrix | CentredCSR) -> tuple[Array, Array]:
         """Return the cosines and the sines of the angles, ``(rows, n)`` each."""
         cosine = np.empty((X.shape[0], len(self.phases)), np.float32)
         sine = np.empty_like(cosine)
+        if isinstance(X, CentredCSR):
+            values, phases = X.rows, self.phases - X.origin @ self.turns
+        else:
+            values, phases = X, self.phases
 
         def fill(rows: slice) -> None:
-            angles = np.ascontiguousarray(X[rows] @ self.turns, np.float32)
-            cosine_and_sine(angles, self.phases, cosine[rows], sine[rows])
+            angles = np.ascontiguousarray(values[rows] @ self.turns, np.float32)
+            cosine_and_sine(angles, phases, cosine[rows], sine[rows])
 
         map_tiles(fill, _tiles(X.shape[0], _TILE))
         return cosine, sine
@@ -63,7 +83,7 @@ class Features:
 class Rows:
     """Rows with their target, and its norm over pairs of different rows."""
 
-    X: Matrix
+    X: Matrix | CentredCSR
     target: RowTarget
 
     def whole_target(self) -> Array:
@@ -93,7 +113,7 @@ class Refined:
     errors: Array
 
 
-def heldout_error(features: Features, X: Matrix, target: Array) -> float:
+def heldout_error(features: Features, X: Matrix | CentredCSR, target: Array) -> float:
     """Return ||Z Z^T - T|| / ||T|| over pairs of different rows; `target` has a zero diagonal."""
     Z = _outputs(features, *features.evaluate(X))
 
@@ -149,7 +169,9 @@ def refine(
     return Refined(kept, before, best, np.array(steps), np.array(errors))
 
 
-def _gradient(features: Features, X: Matrix, target: Array) -> tuple[Array, Array, Array]:
+def _gradient(
+    features: Features, X: Matrix | CentredCSR, target: Array
+) -> tuple[Array, Array, Array]:
     """Return the gradient of mean (Z Z^T - T)^2 over pairs, by turns, phases and scales."""
     n = X.shape[0]
     cosine, sine = features.evaluate(X)
@@ -170,8 +192,12 @@ def _gradient(features: Features, X: Matrix, target: Array) -> tuple[Array, Arra
     map_tiles(fill, _tiles(n, _TILE))
     factor = np.float32(4 / n**2)
     radians = np.float32(2 * np.pi)
-    by_turns = _transposed_product(X, angles)
-    by_phases = angles.sum(axis=0, dtype=np.float64).astype(np.float32) * (factor * radians)
+    summed = angles.sum(axis=0, dtype=np.float64).astype(np.float32)
+    if isinstance(X, CentredCSR):
+        by_turns = _transposed_product(X.rows, angles) - np.outer(X.origin, summed)
+    else:
+        by_turns = _transposed_product(X, angles)
+    by_phases = summed * (factor * radians)
     if features.paired:  # turning a pair changes nothing: what is left are rounding errors
         by_phases[:] = 0
     return (
@@ -241,16 +267,24 @@ class _Adam:
         return replace(features, turns=moved[0], phases=moved[1], scales=moved[2])
 
 
-def centred(X: Matrix) -> tuple[Matrix, Array, Callable[[Matrix], Matrix]]:
+def centred(
+    X: Matrix,
+) -> tuple[Matrix | CentredCSR, Array, Callable[[Matrix], Matrix | CentredCSR]]:
     """Return float32 rows moved to their mean, the mean, and the same move for other rows.
 
-    Angles far from the origin would lose their digits in float32. CSR rows stay where they are.
+    Angles far from the origin would lose their digits in float32, and a step of a frequency would
+    turn all rows at once, against what its phase has found.
     """
-    if is_sparse(X):
-        return X.astype(np.float32), np.zeros(X.shape[1]), lambda other: other.astype(np.float32)
-    mean = np.asarray(X.mean(axis=0, dtype=np.float64))
+    mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
+    if not is_sparse(X):
 
-    def move(other: Matrix) -> Matrix:
-        return np.asarray(other - mean, np.float32)
+        def move(other: Matrix) -> Matrix:
+            return np.asarray(other - mean, np.float32)
 
-    return move(X), mean, move
+        return move(X), mean, move
+    origin = mean.astype(np.float32)
+
+    def hold(other: Matrix) -> CentredCSR:
+        return CentredCSR(other.astype(np.float32), origin)
+
+    return hold(X), origin.astype(np.float64), hold
