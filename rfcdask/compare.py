@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -14,15 +13,17 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from rfcdask._types import Array, DaskArray, Matrix
 from rfcdask.blocks import check_finite
-from rfcdask.evaluate import kernel_error
 from rfcdask.features import CompressedFeatures, JLFeatures, NystroemFeatures, RandomFeatures
+from rfcdask.features.base import check_count
 from rfcdask.kernels import get_kernel, resolve_gamma
 from rfcdask.linear import RidgeClassifier
+from rfcdask.measure import Split, measure
 from rfcdask.plots import plot_column, pyplot
 from rfcdask.progress import track
 from rfcdask.sample import draw_rows, gather, gather_finite, pick
 from rfcdask.seeds import seed_of, stream
-from rfcdask.svg.comparisons import against_features, method_legend
+from rfcdask.sparse import is_sparse
+from rfcdask.svg.comparisons import against_features, method_legend, spreads
 from rfcdask.svg.markup import Markup, el, join
 from rfcdask.tables import Table
 
@@ -41,7 +42,8 @@ MEASURED = ("kernel_error", "accuracy", "fit_seconds", "microseconds_per_row", "
 """The columns with figures."""
 LABEL_WEIGHT = 0.3
 """How much "compressed-labels" looks at the labels."""
-TIMED_ROWS = 20_000
+SPREAD = ("kernel_error", "accuracy")
+"""The columns of which the spread over repeats is told."""
 
 
 class Comparison(Table):
@@ -49,7 +51,8 @@ class Comparison(Table):
 
     Columns: ``method``, ``n_components``, ``kernel_error`` (relative, on rows held out),
     ``accuracy`` (on rows held out), ``fit_seconds``, ``microseconds_per_row`` (of `transform`)
-    and ``model_bytes`` (what `transform` needs).
+    and ``model_bytes`` (what `transform` needs). Of several repeats they are means, and
+    ``kernel_error_spread`` and ``accuracy_spread`` are standard deviations.
     """
 
     def plot(self, axes: Any = None, *, ax: Any = None, column: str | None = None) -> Any:
@@ -84,19 +87,13 @@ class Comparison(Table):
     def _repr_html_(self) -> str:
         if not self.rows:
             return super()._repr_html_()
-        drawings = [against_features(self.rows, name) for name in ("kernel_error", "accuracy")]
+        drawings = [
+            against_features(self.rows, name, spreads(self.rows, name))
+            for name in ("kernel_error", "accuracy")
+        ]
         boxes = [el("div", drawing, style="flex:1 1 20em;max-width:28em") for drawing in drawings]
         row = el("div", *boxes, style="display:flex;flex-wrap:wrap;gap:1em")
         return join(Markup(super()._repr_html_()), method_legend(self.rows), row)
-
-
-class Split(NamedTuple):
-    """Rows to learn from, lazy where X is, and rows held out, in memory."""
-
-    X: Any
-    y: Any
-    test: Matrix
-    labels: Array
 
 
 def compare(
@@ -111,6 +108,7 @@ def compare(
     n_rows: int | None = 50_000,
     n_test: int = 10_000,
     model: Any = None,
+    repeats: int = 1,
     random_state: Any = None,
     client: Any = None,
     progress: Any = None,
@@ -119,11 +117,12 @@ def compare(
 
     Parameters
     ----------
-    X : array or dask array of shape (n, p)
+    X : array, CSR or dask array of shape (n, p)
     y : array or dask array of shape (n,)
         Labels.
     methods : sequence of str, or dict of name to unfitted feature map
-        Names are those of `METHODS`. Maps of your own need a parameter ``n_components``.
+        Names are those of `METHODS`. Maps of your own need a parameter ``n_components``, and keep
+        their ``random_state`` in every repeat.
     n_components : int or sequence of int
         Numbers of features to try.
     kernel, gamma, n_candidates
@@ -134,6 +133,9 @@ def compare(
         Rows held out, at most a fifth of all.
     model : classifier, optional
         What is trained on the features; ``RidgeClassifier()`` unless given.
+    repeats : int
+        How many times all is done anew, with other rows held out and other random features; the
+        table then has means, and the spread of errors and accuracies.
     random_state : int, RandomState, Generator or None
     client : distributed.Client, optional
         Where to compute: this client, else the current one, else local threads.
@@ -149,19 +151,39 @@ def compare(
     A map that looks at labels no longer approximates the kernel alone: judge "compressed-labels"
     by its accuracy. Nyström maps store rows of the training data.
     """
+    check_count("repeats", repeats)
+    check_count("n_test", n_test, 2)
+    if n_rows is not None:
+        check_count("n_rows", n_rows, 2)
+    _check_methods(methods)
+    known = get_kernel(kernel)
     seed = seed_of(random_state)
-    data = _split(X, y, n_rows, n_test, seed, client)
-    width = resolve_gamma(gamma, get_kernel(kernel), data.test)
-    maps = make_maps(methods, kernel, width, n_candidates, seed)
     sizes = [n_components] if isinstance(n_components, (int, np.integer)) else list(n_components)
     learner = RidgeClassifier() if model is None else model
-    rows = []
-    with track("comparing", len(maps) * len(sizes), "maps", progress=progress) as reporter:
-        for name, size, feature_map in _with_sizes(maps, sizes):
-            reporter.note(f"{name}, {size} features")
-            rows.append(_measure(name, size, feature_map, learner, data, seed, client))
-            reporter.advance()
-    return Comparison(rows)
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    total = int(repeats) * len(sizes) * len(methods)
+    with track("comparing", total, "maps", progress=progress) as reporter:
+        for again in range(repeats):
+            data = _split(X, y, n_rows, n_test, seed + again, client)
+            width = resolve_gamma(gamma, known, data.test)
+            maps = make_maps(methods, kernel, width, n_candidates, seed + again)
+            for name, size, feature_map in _with_sizes(maps, sizes):
+                reporter.note(f"{name}, {size} features")
+                row = _measure(name, size, feature_map, learner, data, seed + again, client)
+                found.setdefault((name, size), []).append(row)
+                reporter.advance()
+    return Comparison([_together(rows) for rows in found.values()])
+
+
+def _together(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return one row for all repeats of a method and size."""
+    if len(rows) == 1:
+        return rows[0]
+    means = {name: float(np.mean([row[name] for row in rows])) for name in MEASURED}
+    spreads = {
+        f"{name}_spread": float(np.std([row[name] for row in rows], ddof=1)) for name in SPREAD
+    }
+    return rows[0] | means | {"model_bytes": rows[0]["model_bytes"]} | spreads
 
 
 def _split(X: Any, y: Any, n_rows: int | None, n_test: int, seed: int, client: Any) -> Split:
@@ -176,7 +198,7 @@ def _split(X: Any, y: Any, n_rows: int | None, n_test: int, seed: int, client: A
     test, train = np.sort(drawn[:held]), np.sort(drawn[held:])
     y = y if isinstance(y, da.Array) else np.asarray(y)
     if not isinstance(X, da.Array):
-        X = np.asarray(X)
+        X = X.tocsr() if is_sparse(X) else np.asarray(X)
         check_finite(X)
     labels = gather(y, test, client)
     check_classification_targets(labels)
@@ -187,9 +209,17 @@ def _split(X: Any, y: Any, n_rows: int | None, n_test: int, seed: int, client: A
     return Split(learn_from, targets, gather_finite(X, test, client), labels)
 
 
-def _take(array: Any, rows: Array) -> Array | DaskArray:
-    taken: Array | DaskArray = pick(array, rows) if isinstance(array, da.Array) else array[rows]
+def _take(array: Any, rows: Array) -> Matrix | DaskArray:
+    taken: Matrix | DaskArray = pick(array, rows) if isinstance(array, da.Array) else array[rows]
     return taken
+
+
+def _check_methods(methods: Any) -> None:
+    if isinstance(methods, Mapping):
+        return
+    unknown = [methods] if isinstance(methods, str) else [n for n in methods if n not in METHODS]
+    if unknown:
+        raise ValueError(f"methods: {unknown[0]!r} is not in the list of {', '.join(METHODS)}.")
 
 
 def make_maps(
@@ -208,10 +238,6 @@ def make_maps(
     """
     if isinstance(methods, Mapping):
         return dict(methods)
-    unknown = [name for name in methods if name not in METHODS]
-    if unknown or isinstance(methods, str):
-        wrong = methods if isinstance(methods, str) else unknown[0]
-        raise ValueError(f"methods: {wrong!r} is not in the list of {', '.join(METHODS)}.")
     common: dict[str, Any] = {"kernel": kernel, "gamma": gamma, "random_state": seed}
     many = common | {"n_candidates": n_candidates}
     made = {
@@ -240,57 +266,3 @@ def _measure(
     feature_map.fit(data.X, data.y, client=client)
     seconds = time.perf_counter() - start
     return measure(name, size, feature_map, seconds, learner, data, seed, client)
-
-
-def measure(
-    name: str,
-    size: int,
-    feature_map: Any,
-    seconds: float,
-    learner: Any,
-    data: Split,
-    seed: int,
-    client: Any = None,
-    *,
-    n_points: int = 10_000,
-) -> dict[str, Any]:
-    """Return one row of a :class:`Comparison` for a map that was fitted in so many seconds."""
-    model = clone(learner).fit(feature_map.transform(data.X), data.y, client=client)
-    right = np.asarray(model.predict(feature_map.transform(data.test))) == data.labels
-    return {
-        "method": name,
-        "n_components": size,
-        "kernel_error": kernel_error(feature_map, data.test, n_points=n_points, random_state=seed),
-        "accuracy": float(np.mean(right)),
-        "fit_seconds": seconds,
-        "microseconds_per_row": 1e6 * _seconds_per_row(feature_map, data.test),
-        "model_bytes": model_bytes(feature_map),
-    }
-
-
-def _seconds_per_row(feature_map: Any, rows: Matrix) -> float:
-    """Return the best of three transforms of rows in memory, by the row."""
-    rows = rows[:TIMED_ROWS]
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        feature_map.transform(rows)
-        times.append(time.perf_counter() - start)
-    return float(min(times) / rows.shape[0])
-
-
-def model_bytes(fitted: Any) -> int:
-    """Return the bytes of the arrays with which a fitted feature map transforms float32 rows."""
-    if hasattr(fitted, "_evaluator"):
-        return _array_bytes(fitted._evaluator(np.dtype(np.float32)))
-    return sum(_array_bytes(v) for k, v in vars(fitted).items() if k.endswith("_"))
-
-
-def _array_bytes(held: Any) -> int:
-    if isinstance(held, np.ndarray):
-        return int(held.nbytes)
-    if hasattr(held, "indptr"):
-        return int(held.data.nbytes + held.indices.nbytes + held.indptr.nbytes)
-    if is_dataclass(held):
-        return sum(_array_bytes(getattr(held, field.name)) for field in fields(held))
-    return 0

@@ -79,10 +79,16 @@ def plot_column(
     ax = axes_or_new(ax)
     for method, style in styles_for([str(row["method"]) for row in rows]).items():
         mine = sorted(
-            (row["n_components"], row[column]) for row in rows if str(row["method"]) == method
+            (row["n_components"], row[column], row.get(f"{column}_spread"))
+            for row in rows
+            if str(row["method"]) == method
         )
+        x, y, spread = zip(*mine, strict=True)
+        if None not in spread:
+            ax.errorbar(x, y, spread, fmt="none", ecolor=style.hex, elinewidth=1, capsize=2)
         ax.plot(
-            *zip(*mine, strict=True),
+            x,
+            y,
             marker=MARKERS[style.shape],
             color=style.hex,
             lw=2 if style.strong else 1.2,

@@ -7,12 +7,14 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.datasets import load_digits
 from sklearn.linear_model import RidgeClassifier as SklearnRidge
 
 import rfcdask as rf
 from rfcdask._types import Array
-from rfcdask.compare import METHODS, model_bytes
+from rfcdask.compare import METHODS
+from rfcdask.measure import model_bytes
 from rfcdask.sample import draw_rows
 from rfcdask.seeds import stream
 from tests.linear_data import blobs, lazy
@@ -103,8 +105,41 @@ def test_the_table_shows_and_draws_itself() -> None:
     plt.close("all")
 
 
+def test_repeats_give_means_and_their_spread() -> None:
+    X, y = digits()
+    asked: dict[str, Any] = {"n_components": [10, 30], "n_candidates": 100, "gamma": 0.02}
+    table = rf.compare(X, y, ["random", "giga"], repeats=3, random_state=5, **asked)
+    single = [rf.compare(X, y, ["random", "giga"], random_state=5 + k, **asked) for k in range(3)]
+    assert len(table) == 4
+    for column in ("kernel_error", "accuracy"):
+        values = np.array([one[column] for one in single])
+        assert (values.std(axis=0) > 0).all()
+        np.testing.assert_allclose(table[column], values.mean(axis=0))
+        np.testing.assert_allclose(table[f"{column}_spread"], values.std(axis=0, ddof=1))
+    axes = table.plot()
+    assert [len(ax.containers) for ax in axes] == [2, 2]  # error bars
+    axes[0].figure.clear()
+
+
+def test_sparse_rows_give_the_figures_of_dense_ones() -> None:
+    X, y = digits()
+    asked: dict[str, Any] = {"n_components": 20, "n_candidates": 60, "random_state": 0}
+    methods = ["random", "jl", "compressed", "nystroem"]
+    dense = rf.compare(X, y, methods, **asked)
+    sparse = rf.compare(sp.csr_array(X), y, methods, **asked)
+    for column in ("kernel_error", "accuracy"):
+        np.testing.assert_allclose(sparse[column], dense[column], atol=0.01)
+
+
 def test_bad_input_is_named() -> None:
     X, y = blobs(100, 4, 2)
+    for wrong in (0, 1.5, "2"):
+        with pytest.raises(ValueError, match=r"repeats=.* must be a whole number"):
+            rf.compare(X, y, ["random"], repeats=wrong)
+    with pytest.raises(ValueError, match="n_test=0 must be a whole number of at least 2"):
+        rf.compare(X, y, ["random"], n_test=0)
+    with pytest.raises(ValueError, match="n_rows=1 must be a whole number of at least 2"):
+        rf.compare(X, y, ["random"], n_rows=1)
     with pytest.raises(ValueError, match="'magic' is not in the list of random, jl"):
         rf.compare(X, y, ["magic"])
     with pytest.raises(ValueError, match="'random' is not in the list"):

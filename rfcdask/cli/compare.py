@@ -52,11 +52,19 @@ PICTURES = (".png", ".svg", ".pdf")
 )
 @click.option(
     "--test-rows",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=2),
     default=10_000,
     show_default=True,
     metavar="N",
     help="Rows held out, at most a fifth of all.",
+)
+@click.option(
+    "--repeats",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Repeat with other rows and features, for means and their spread.",
 )
 @kernel_options
 @standardize_option
@@ -120,6 +128,7 @@ def _measure(
         "n_candidates": settings["candidates"],
         "n_rows": settings["train_rows"],
         "n_test": settings["test_rows"],
+        "repeats": settings["repeats"],
         "kernel": settings["kernel"],
         "gamma": settings["gamma"],
     }

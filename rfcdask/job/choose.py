@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from rfcdask.compare import Split, make_maps, measure
+from rfcdask.compare import make_maps
 from rfcdask.job.context import Context, Sample, in_this_process
 from rfcdask.job.folder import read_json, write_json
 from rfcdask.kernels import get_kernel, resolve_gamma
 from rfcdask.linear import RidgeClassifier
+from rfcdask.measure import Split, measure
 from rfcdask.persist import load, save
 from rfcdask.progress import track
 from rfcdask.sample import draw_rows, gather, gather_finite

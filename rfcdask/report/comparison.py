@@ -21,6 +21,7 @@ from rfcdask.svg.comparisons import (
     against_features,
     method_legend,
     one_against_other,
+    spreads,
     styles_of,
 )
 from rfcdask.svg.legends import swatch
@@ -42,7 +43,7 @@ def comparison(results: Results) -> Markup | None:
         "Methods side by side",
         "comparison",
         _tables(rows, raw, tested, finite(section(results, "linear").get("accuracy"))),
-        _caption(rows, tested),
+        _caption(rows, tested, spreads(raw, "accuracy")),
         method_legend(raw),
         _plots(rows, raw, tested),
     )
@@ -130,7 +131,7 @@ def _marked(
     return best(show(value)) if value in first and 2 * len(first) <= len(here) else show(value)
 
 
-def _caption(rows: Sequence[Measured], tested: int) -> Markup:
+def _caption(rows: Sequence[Measured], tested: int, varied: Mapping[str, float]) -> Markup:
     top = best_accuracy(rows)
     said = "A star marks the best of the maps with as many features, unless most of them share it."
     if top is not None and tested:
@@ -139,6 +140,12 @@ def _caption(rows: Sequence[Measured], tested: int) -> Markup:
             f" Accuracies were measured on {count(tested)} held-out rows, so each is uncertain by "
             f"about {error:.2f} points (one standard error); those that differ by less than the "
             "error of a difference are all marked."
+        )
+    if varied:
+        said += (
+            " All figures are means of several repeats with other rows held out and other random "
+            f"features, between which accuracies varied by up to {100 * max(varied.values()):.2f} "
+            "points (standard deviation)."
         )
     if any(row.method == "compressed-labels" for row in rows):
         said += (

@@ -90,6 +90,12 @@ def against_features(rows: Rows, column: str, margins: Mapping[str, float] | Non
     return dot_chart(f"{kind.axis.label} of each method", dots, kind.axis)
 
 
+def spreads(rows: Rows, column: str) -> dict[str, float]:
+    """Return the spread over repeats of each method, where there were some."""
+    known = ((str(row["method"]), finite(row.get(f"{column}_spread"))) for row in rows)
+    return {method: spread for method, spread in known if spread is not None}
+
+
 def one_against_other(rows: Rows, x: str, y: str) -> Markup:
     """Draw one column against another, a line through the sizes of each method."""
     across, upward = COLUMNS[x], COLUMNS[y]

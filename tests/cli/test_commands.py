@@ -142,6 +142,15 @@ def test_compare_writes_a_table_a_picture_and_results(call: Any, files: Path, st
     assert (files / "c.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_compare_again_and_again_tells_the_spread(call: Any, store: Path) -> None:
+    line = "compare store.zarr --method random --components 10 --repeats 2 --json"
+    done = call(*line.split())
+    assert done.exit_code == 0, done.stderr
+    (row,) = json.loads(done.stdout)
+    assert row["accuracy_spread"] >= 0
+    assert row["kernel_error_spread"] > 0
+
+
 def test_predictions_in_every_form_are_the_same(call: Any, files: Path, model: Path) -> None:
     for dest in ("p.npy", "p.zarr", "p.csv"):
         done = call("predict", "fitted", "new.csv", dest, "-q")

@@ -113,6 +113,15 @@ def test_best_values_are_marked_and_equals_alike() -> None:
     assert not {"80.00%", "81.00%", "0.0812"} & set(marked)
 
 
+def test_the_spread_over_repeats_is_told() -> None:
+    rows = [samples.row("random", accuracy_spread=0.0012), samples.row("compressed")]
+    rows[1]["accuracy_spread"] = 0.0034
+    page = words(render(samples.results(comparison=rows)))
+    assert "means of several repeats" in page
+    assert "varied by up to 0.34 points" in page
+    assert "repeats" not in words(render(samples.results()))
+
+
 def test_one_size_has_no_lines_and_many_have() -> None:
     def lines(page: str) -> int:
         compared = page[page.index('id="comparison"') : page.index('id="selection"')]
