@@ -49,35 +49,45 @@ def _code(kind: Sum) -> int:
 
 
 def _as_csr(X: Matrix) -> CSR:
+    """Return X as CSR without duplicate entries; the arrays of the given one stay as they are."""
     out = sp.csr_array(X)
-    out.sum_duplicates()
+    if not out.has_canonical_format:
+        out = out.copy()
+        out.sum_duplicates()
     return out
 
 
 def _squared_norms(X: Matrix) -> Array:
     if is_sparse(X):
-        return np.asarray(X.multiply(X).sum(axis=1), X.dtype).reshape(-1)
+        return np.asarray(X.multiply(X).sum(axis=1)).reshape(-1)
     return np.asarray(np.einsum("ij,ij->i", X, X))
 
 
 def _pairwise_squares(X: Array, Y: Array) -> Array:
     # Only differences matter: rows far from the origin would lose their digits in |x|^2 + |y|^2.
-    middle = Y.mean(axis=0, dtype=np.float64).astype(X.dtype)
-    X, Y = X - middle, Y - middle
+    middle = Y.mean(axis=0, dtype=np.float64)
+    return _squares_of_differences(X - middle, Y - middle, X.dtype)
+
+
+def _squares_of_differences(X: Matrix, Y: Matrix, dtype: np.dtype) -> Array:
+    """Return ``|x|^2 + |y|^2 - 2 x.y`` in `dtype`, from rows in float64.
+
+    In float32 one row far off, or a cluster away from the others, would cost all digits.
+    """
     out = X @ Y.T
+    out = np.asarray(out.todense()) if is_sparse(out) else out
     out *= -2
     out += _squared_norms(X)[:, None]
     out += _squared_norms(Y)[None, :]
-    return np.asarray(np.maximum(out, 0, out=out))
+    np.maximum(out, 0, out=out)
+    with np.errstate(over="ignore"):  # infinitely far in float32 is far enough for every kernel
+        return np.asarray(out, dtype)
 
 
 def _pairwise_csr(kind: Sum, X: CSR, Y: CSR) -> Array:
     if kind == "squares":
-        out = np.asarray((X @ Y.T).todense())
-        out *= -2
-        out += _squared_norms(X)[:, None]
-        out += _squared_norms(Y)[None, :]
-        return np.asarray(np.maximum(out, 0, out=out))
+        exact = np.float64
+        return _squares_of_differences(X.astype(exact), Y.astype(exact), X.dtype)
     out = np.empty((X.shape[0], Y.shape[0]), X.dtype)
     parts = (X.data, X.indices, X.indptr, Y.data, Y.indices, Y.indptr)
     _pairwise_sparse(_code(kind), *parts, out)

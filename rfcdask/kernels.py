@@ -16,6 +16,7 @@ matern12, 32, 52    Matern of order nu, length 1/g    g z sqrt(2 nu / chi2(2 nu)
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,6 +34,19 @@ from rfcdask.threads import map_tiles, one_blas_thread
 
 Profile = Callable[[Array, float], Array]
 _TILE = 512
+_SMALLEST32 = 1e-15
+
+
+def _inverse_root(spread: float) -> float:
+    return 1 / math.sqrt(spread)
+
+
+def _inverse(spread: float) -> float:
+    return 1 / spread
+
+
+def _matern_gamma(spread: float) -> float:
+    return math.sqrt(2 / spread)
 
 
 @dataclass(frozen=True)
@@ -65,11 +79,17 @@ class Kernel:
     distance: Sum = "squares"
     profile: Profile | None = field(default=None, repr=False)
     scaled: bool = False
-    gamma_of_spread: Callable[[float], float] = field(default=lambda s: s**-0.5, repr=False)
+    gamma_of_spread: Callable[[float], float] = field(default=_inverse_root, repr=False)
 
     def __post_init__(self) -> None:
         if (self.radius is None) == (self.warp is None):
             raise ValueError(f"Kernel {self.name!r} needs either radius= or warp=, and not both.")
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # A kernel of this package travels, and is copied, as its name.
+        if KERNELS.get(self.name) is self:
+            return get_kernel, (self.name,)
+        return super().__reduce_ex__(protocol)
 
     @property
     def has_closed_form(self) -> bool:
@@ -85,6 +105,10 @@ class Kernel:
 
     def exact(self, X: Matrix, Y: Matrix, gamma: float) -> Array:
         """Return the kernel matrix ``(n, m)`` in the dtype of X, or float of it for integers."""
+        X, Y = _as_floats(X), _as_floats(Y)
+        if X.dtype == np.float32 and not _SMALLEST32 < gamma < 1 / _SMALLEST32:
+            # Sums of squares of such data are beyond float32; the values of the kernel are not.
+            return self.exact(X.astype(np.float64), Y, gamma).astype(np.float32)
         return self._apply(pairwise(self.distance, *self._scale(X, Y, gamma)), gamma)
 
     def exact_pairs(self, X: Matrix, Y: Matrix, gamma: float) -> Array:
@@ -132,9 +156,14 @@ def _exp_scaled(sums: Array, gamma: float) -> Array:
     return np.asarray(np.exp(sums, out=sums))
 
 
+_FAR = 1e4
+"""From here on every Matern kernel is zero; infinity times zero would be NaN."""
+
+
 def _matern_profile(sums: Array, gamma: float, nu: float) -> Array:
     r = np.sqrt(sums, out=sums)
     r *= gamma * np.sqrt(2 * nu)
+    np.minimum(r, _FAR, out=r)
     decay = np.exp(-r)
     if nu == 0.5:
         return np.asarray(decay)
@@ -166,14 +195,14 @@ def _matern(nu: float) -> Kernel:
         f"matern{round(2 * nu)}2",
         radius=partial(_matern_radius, nu=nu),
         profile=partial(_matern_profile, nu=nu),
-        gamma_of_spread=lambda s: (2 / s) ** 0.5,
+        gamma_of_spread=_matern_gamma,
     )
 
 
 KERNELS: dict[str, Kernel] = {
     kernel.name: kernel
     for kernel in (
-        Kernel("rbf", radius=_rbf_radius, profile=_exp_minus, gamma_of_spread=lambda s: 1 / s),
+        Kernel("rbf", radius=_rbf_radius, profile=_exp_minus, gamma_of_spread=_inverse),
         Kernel("laplacian", warp=_cauchy_draw, distance="absolutes", profile=_exp_minus),
         Kernel("cauchy", warp=_laplace_draw, distance="log1p", profile=_exp_scaled, scaled=True),
         _matern(0.5),
@@ -222,25 +251,38 @@ def resolve_gamma(gamma: float | str, kernel: Kernel, rows: Matrix) -> float:
     if isinstance(gamma, str):
         if gamma not in ("scale", "median"):
             raise ValueError(f"Unknown gamma {gamma!r}: use 'scale', 'median' or a number above 0.")
-        return _gamma_of_scale(kernel, rows) if gamma == "scale" else _gamma_of_median(kernel, rows)
+        rule = _gamma_of_scale if gamma == "scale" else _gamma_of_median
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            found = rule(kernel, rows)
+        if not _is_positive(found):
+            raise ValueError(
+                f"gamma={gamma!r} gives {found}: the values of X are too large or too small to be "
+                "squared; scale X first (sklearn.preprocessing.StandardScaler)."
+            )
+        return found
     if not _is_positive(gamma):
         raise ValueError(f"gamma={gamma!r} must be a finite number above 0, 'scale' or 'median'.")
     return float(gamma)
 
 
 def _is_positive(gamma: Any) -> bool:
+    if isinstance(gamma, (bool, np.bool_)):
+        return False
     return isinstance(gamma, Real) and 0 < float(gamma) < np.inf
 
 
 def _gamma_of_scale(kernel: Kernel, rows: Matrix) -> float:
     entries = rows.shape[0] * rows.shape[1]
+    if is_sparse(rows) and not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
     values = rows.data if is_sparse(rows) else rows
     mean = values.sum(dtype=np.float64) / entries
     if is_sparse(rows):
         variance = np.square(values, dtype=np.float64).sum() / entries - mean**2
     else:
         variance = float(np.var(values, dtype=np.float64))
-    if not variance > 1e-14 * mean**2:
+    if variance <= 1e-14 * mean**2 < np.inf:
         raise ValueError(
             "gamma='scale' needs data that vary, but all sampled values of X are constant; "
             "give gamma as a number."
@@ -257,7 +299,8 @@ def _gamma_of_median(kernel: Kernel, rows: Matrix) -> float:
     with one_blas_thread():  # all that is drawn hangs on the last bits of gamma
         sums = pairwise(kind, some, some)[np.triu_indices(some.shape[0], 1)]
     middle = float(np.median(sums))
-    if not middle > 1e-14 * float(np.max(sums, initial=0.0)) or middle == 0:
+    largest = float(np.max(sums, initial=0.0))
+    if middle <= 1e-14 * largest < np.inf or middle == 0:
         raise ValueError(
             "gamma='median' needs rows that differ, but at least half of the sampled pairs of "
             "rows are constant (identical); give gamma as a number."

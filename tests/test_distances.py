@@ -99,3 +99,23 @@ def test_any_shape_and_density(
     np.testing.assert_allclose(pairwise(kind, X, Y), expected, atol=1e-12, rtol=1e-12)
     sparse = pairwise(kind, sp.csr_array(X), sp.csr_array(Y))
     np.testing.assert_allclose(sparse, expected, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_float32_keeps_its_digits_beside_an_outlier_and_an_offset(sparse: bool) -> None:
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(50, 5)).astype(np.float32)
+    X[:, 1] += 1000
+    X[3, 0] = 1e6
+    given = sp.csr_array(X) if sparse else X
+    found = pairwise("squares", given, given)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, by_definition("squares", X, X), rtol=1e-5, atol=1e-5)
+
+
+def test_duplicate_entries_of_the_caller_stay() -> None:
+    parts = (np.array([1.0, 2.0, 4.0]), np.array([1, 1, 2]), np.array([0, 2, 3]))
+    X = sp.csr_array(parts, shape=(2, 3))
+    pairwise("squares", X, X)
+    assert X.data.tolist() == [1, 2, 4]
+    assert X.indptr.tolist() == [0, 2, 3]

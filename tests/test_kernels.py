@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -168,3 +171,49 @@ def test_a_number_stays(gamma: float) -> None:
 def test_constant_data_are_refused(rule: str, make: type) -> None:
     with pytest.raises(ValueError, match=r"constant.*give gamma as a number"):
         resolve_gamma(rule, get_kernel("rbf"), make(np.full((10, 3), 2.5)))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("unit", [1e20, 1e-22])
+def test_data_of_any_unit_have_the_kernel_of_their_shape(name: str, unit: float) -> None:
+    X = np.random.default_rng(9).normal(size=(40, 3)).astype(np.float32)
+    kernel, scaled = get_kernel(name), (X.astype(np.float64) * unit).astype(np.float32)
+    gamma = resolve_gamma("scale", kernel, X)
+    expected = kernel.exact(X, X, gamma)
+    found = kernel.exact(scaled, scaled, resolve_gamma("scale", kernel, scaled))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_row_infinitely_far_is_like_no_other(name: str) -> None:
+    X = np.array([[0.0, 1.0], [1e30, 0.0]], np.float32)
+    np.testing.assert_array_equal(get_kernel(name).exact(X, X, 0.5), np.eye(2))
+
+
+@pytest.mark.parametrize("rule", ["scale", "median"])
+def test_values_beyond_squares_are_refused_with_the_remedy(rule: str) -> None:
+    X = 1e200 * np.random.default_rng(0).normal(size=(50, 3))
+    with pytest.raises(ValueError, match=r"too large or too small.*scale X"):
+        resolve_gamma(rule, get_kernel("rbf"), X)
+
+
+def test_gamma_of_duplicate_entries_is_that_of_their_sums() -> None:
+    X = sp.random(200, 20, density=0.3, random_state=0, format="csr")
+    halves = np.repeat(X.data, 2) * np.tile([3, -2], X.nnz)
+    twice = sp.csr_matrix((halves, np.repeat(X.indices, 2), X.indptr * 2), shape=X.shape)
+    kernel = get_kernel("rbf")
+    found = resolve_gamma("scale", kernel, twice)
+    assert found == pytest.approx(resolve_gamma("scale", kernel, X), rel=1e-12)
+    assert twice.nnz == 2 * X.nnz  # as it was given
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_travel_by_name(name: str) -> None:
+    kernel = get_kernel(name)
+    assert pickle.loads(pickle.dumps(kernel)) is kernel
+    assert copy.deepcopy(kernel) is kernel
+
+
+def test_a_kernel_of_ones_own_is_copied_as_it_is() -> None:
+    own = Kernel("rbf", radius=np.multiply)  # not ours, whatever its name
+    assert copy.deepcopy(own) == own

@@ -24,7 +24,8 @@ from rfcdask.threads import map_tiles
 
 LANDMARKS = ("uniform", "rpcholesky")
 _TILE = 256
-_SMALLEST_EIGENVALUE = 1e-12
+_SMALLEST_EIGENVALUE = {4: 1e-6, 8: 1e-12}
+"""Relative to the largest, by bytes of a kernel value: the inverse root blows its rounding up."""
 
 
 @dataclass(frozen=True)
@@ -35,17 +36,18 @@ class NystroemBlock:
     normalization: Array
     kernel: Kernel
     gamma: float
+    dtype: np.dtype
 
     def __call__(self, X: Matrix, n_threads: int = 1, where: str = "") -> Array:
         """Evaluate on the rows of X, a tile at a time."""
-        dtype = self.normalization.dtype
-        out = np.empty((X.shape[0], self.normalization.shape[1]), dtype)
+        inside = self.normalization.dtype
+        out = np.empty((X.shape[0], self.normalization.shape[1]), self.dtype)
 
         def fill(start: int) -> None:
             rows = X[start : start + _TILE]
             check_finite(rows, start, where)
-            K = self.kernel.exact(rows.astype(dtype, copy=False), self.landmarks, self.gamma)
-            np.dot(K, self.normalization, out=out[start : start + _TILE])
+            K = self.kernel.exact(rows.astype(inside, copy=False), self.landmarks, self.gamma)
+            out[start : start + _TILE] = K @ self.normalization
 
         map_tiles(fill, range(0, X.shape[0], _TILE), n_threads)
         return out
@@ -66,6 +68,7 @@ def rpcholesky(
     rng : numpy.random.Generator
     """
     m = rows.shape[0]
+    rows = rows.astype(np.float64, copy=False)  # rounding would hide what is left of a row
     left = np.ones(m)
     F = np.zeros((size, m))
     chosen: list[int] = []
@@ -73,7 +76,7 @@ def rpcholesky(
         if left.max() < 1e-10:
             break
         pivot = int(rng.choice(m, p=left / left.sum()))
-        column = kernel.matrix(rows, rows[[pivot]], gamma)[:, 0].astype(np.float64)
+        column = kernel.matrix(rows, rows[[pivot]], gamma)[:, 0]
         column -= F[:k].T @ F[:k, pivot]
         F[k] = column / np.sqrt(column[pivot])
         left = np.maximum(left - F[k] ** 2, 0)
@@ -91,7 +94,8 @@ class NystroemFeatures(FeatureMap):
     Parameters
     ----------
     n_components : int, default=500
-        The number of landmarks J.
+        The number of landmarks J; fewer come out where X has fewer rows, or where
+        ``landmarks="rpcholesky"`` finds that fewer reproduce the kernel of its rows.
     landmarks : {"uniform", "rpcholesky"}, default="uniform"
         Uniformly drawn rows, or rows chosen by randomly pivoted Cholesky [1]_ among `n_rows`.
     kernel : {"rbf", "laplacian", "cauchy", "matern12", "matern32", "matern52"} or Kernel
@@ -113,6 +117,8 @@ class NystroemFeatures(FeatureMap):
     .. [1] Chen, Y., Epperly, E., Tropp, J. and Webber, R. (2025). Randomly pivoted Cholesky.
        Communications on Pure and Applied Mathematics.
     """
+
+    _learned_last = "normalization_"
 
     def __init__(
         self,
@@ -147,7 +153,6 @@ class NystroemFeatures(FeatureMap):
         if self.landmarks == "rpcholesky":
             wanted = max(wanted, self.n_rows)
         rows, numbers = self._sample(X, wanted, client)
-        rows = rows.astype(np.result_type(rows.dtype, np.float32), copy=False)
         kernel = self._resolve_kernel(rows[:GAMMA_ROWS])
         size = min(self.n_components, rows.shape[0])
         if self.landmarks == "uniform":
@@ -162,7 +167,8 @@ class NystroemFeatures(FeatureMap):
         """Return the inverse square root of the landmarks' kernel matrix."""
         some = self.landmarks_.astype(np.float64)
         values, vectors = scipy.linalg.eigh(kernel.matrix(some, some, self.gamma_))
-        values = np.maximum(values, _SMALLEST_EIGENVALUE * values[-1])
+        smallest = _SMALLEST_EIGENVALUE[self.landmarks_.dtype.itemsize]
+        values = np.maximum(values, smallest * values[-1])
         return np.asarray((vectors / np.sqrt(values)) @ vectors.T)
 
     @property
@@ -170,8 +176,10 @@ class NystroemFeatures(FeatureMap):
         return int(self.normalization_.shape[1])
 
     def _evaluator(self, dtype: np.dtype) -> Evaluator:
-        landmarks = self.landmarks_.astype(dtype)
+        # A normalisation made for float64 blows up the rounding of float32 values.
+        inside = np.result_type(dtype, self.landmarks_.dtype)
+        landmarks = self.landmarks_.astype(inside)
         if not is_sparse(landmarks):
             landmarks = np.ascontiguousarray(landmarks)
-        kernel = get_kernel(self.kernel)
-        return NystroemBlock(landmarks, self.normalization_.astype(dtype), kernel, self.gamma_)
+        normalization = self.normalization_.astype(inside)
+        return NystroemBlock(landmarks, normalization, get_kernel(self.kernel), self.gamma_, dtype)

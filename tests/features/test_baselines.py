@@ -94,3 +94,19 @@ def test_rpcholesky_finds_small_far_clusters() -> None:
 def test_rpcholesky_takes_each_row_once() -> None:
     f = rf.NystroemFeatures(80, gamma=GAMMA, landmarks="rpcholesky", random_state=0).fit(X)
     assert len(np.unique(f.landmark_rows_)) == len(f.landmark_rows_) == 80
+
+
+@pytest.mark.parametrize("landmarks", ["uniform", "rpcholesky"])
+def test_nystroem_in_float32_does_not_blow_up_its_rounding(landmarks: str) -> None:
+    # A wide kernel: most eigenvalues of the landmarks are far below what float32 can tell.
+    X = np.random.default_rng(0).normal(size=(1500, 5)).astype(np.float32)
+    for size in (20, 150):
+        made = rf.NystroemFeatures(size, landmarks=landmarks, gamma=1e-3, random_state=0)
+        features = made.fit(X)
+        assert features.transform(X).dtype == np.float32
+        assert features.transform(X).shape[1] == size
+        assert rf.kernel_error(features, X, random_state=0) < 1e-4
+    both = made.fit(X.astype(np.float64))
+    assert rf.kernel_error(both, X.astype(np.float64), random_state=0) < 1e-8
+    assert both.transform(X).dtype == np.float32
+    assert rf.kernel_error(both, X, random_state=0) < 1e-6
