@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numba
@@ -36,6 +37,7 @@ def _cosine_polynomial(degree: int) -> tuple[float, ...]:
 # Largest error 1e-8 and 2e-15: below what float32 and float64 angles carry themselves.
 _C32 = tuple(np.float32(c) for c in _cosine_polynomial(6))
 _C64 = _cosine_polynomial(10)
+_HUGE = 1e30
 _QUARTER32, _QUARTER64 = np.float32(0.25), 0.25
 # Fused multiply-adds are allowed; reordering and "no NaN here" are not: NaN must come through.
 _FUSE = {"contract", "nsz"}
@@ -100,7 +102,7 @@ def cosine_and_sine(turns: Array, phases: Array, cosine: Array, sine: Array) -> 
 
 def feature_dtype(dtype: np.dtype) -> np.dtype:
     """Return the dtype of features of such data: float32 stays, small integers become float32."""
-    return np.result_type(dtype, np.float32)
+    return np.dtype(np.float64) if dtype.itemsize > 8 else np.result_type(dtype, np.float32)
 
 
 class NotFiniteError(ValueError):
@@ -108,11 +110,11 @@ class NotFiniteError(ValueError):
 
     def __init__(self, row: int, column: int, value: float, where: str = "") -> None:
         self.row, self.column, self.value = row, column, value
-        name = "NaN" if np.isnan(value) else "infinity"
-        super().__init__(
-            f"Input X contains {name} at row {row}, column {column}{where}; drop or fill such "
-            "rows first (for example with sklearn.impute.SimpleImputer)."
-        )
+        name, remedy = "infinity", "drop such rows, or replace it by a number, first"
+        if np.isnan(value):
+            name = "NaN"
+            remedy = "drop or fill such rows first (for example with sklearn.impute.SimpleImputer)"
+        super().__init__(f"Input X contains {name} at row {row}, column {column}{where}; {remedy}.")
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_remake_not_finite, (self.row, self.column, self.value, str(self)))
@@ -192,6 +194,13 @@ class CosineBlock:
             structure,
         )
 
+    @cached_property
+    def fastest(self) -> int:
+        """The place of the largest frequency, whose angles overflow first."""
+        if self.turns is None:
+            return 0
+        return int(np.argmax(np.einsum("ij,ij->j", self.turns, self.turns)))
+
     @property
     def n_outputs(self) -> int:
         """The number of feature columns."""
@@ -239,14 +248,7 @@ class CosineBlock:
         turns = np.empty((len(tile), len(self.phases)), out.dtype) if self.paired else tile
         with np.errstate(invalid="ignore", over="ignore"):  # what it warns of is refused below
             self._project(X[rows], turns)
-        # A row with NaN or infinity has no finite angle, so one column tells for all of X.
-        finite = np.isfinite(turns[:, 0]) if len(self.phases) else np.True_
-        if not finite.all():
-            check_finite(X[rows], rows.start, where)
-            raise ValueError(
-                f"Input X has values at row {rows.start + int(np.argmin(finite))}{where} too large "
-                f"for angles in {out.dtype}; scale X first (sklearn.preprocessing.StandardScaler)."
-            )
+        self._check_angles(X, rows, turns, where)
         if self.paired:
             half = len(self.phases)
             cosine_and_sine(turns, self.phases, tile[:, :half], tile[:, half:])
@@ -256,6 +258,21 @@ class CosineBlock:
             _cosine_in_place32(tile, self.phases, self.scales)
         else:
             _cosine_in_place64(tile, self.phases, self.scales)
+
+    def _check_angles(self, X: Matrix, rows: slice, turns: Array, where: str) -> None:
+        """Raise where an angle is not finite."""
+        # A row with NaN or infinity has no finite angle, so one column tells for all of X. Where
+        # it is huge, a larger frequency may have overflowed.
+        if not len(self.phases) or np.all(np.abs(turns[:, self.fastest]) < _HUGE):
+            return
+        finite = np.isfinite(turns).all(axis=1)
+        if not finite.all():
+            check_finite(X[rows], rows.start, where)
+            raise ValueError(
+                f"Input X has values at row {rows.start + int(np.argmin(finite))}{where} too large "
+                f"for angles in {turns.dtype}; scale X first (sklearn.preprocessing."
+                "StandardScaler), or lower gamma."
+            )
 
     def _project(self, X: Matrix, turns: Array) -> None:
         if is_sparse(X):

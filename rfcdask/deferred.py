@@ -14,6 +14,7 @@ import numpy as np
 
 from rfcdask._types import Array, DaskArray, Matrix
 from rfcdask.blocks import check_finite
+from rfcdask.sparse import as_csr
 
 _ATTRIBUTE = "_rfcdask_deferred"
 
@@ -56,7 +57,7 @@ def defer_block(
 ) -> DeferredRows:
     """Return one block of a dask array together with its features to be."""
     where = "" if block_id is None else f" of block {block_id[0]}"
-    return DeferredRows(block, evaluator, width, kind, where)
+    return DeferredRows(as_csr(block), evaluator, width, kind, where)
 
 
 def keep_deferred(features: DaskArray, make: Callable[[], DaskArray]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rfcdask._types import Array, Matrix
-from rfcdask.features.base import check_count
+from rfcdask.features.base import FeatureMap, check_count
 from rfcdask.kernels import get_kernel
 from rfcdask.sample import draw_rows, gather_finite
 from rfcdask.seeds import seed_of, stream
@@ -45,9 +45,18 @@ def kernel_error(
     True
     """
     check_count("n_points", n_points, least=2)
+    if not hasattr(feature_map, "gamma_") or not hasattr(feature_map, "kernel"):
+        raise TypeError(
+            f"kernel_error needs a fitted feature map with kernel and gamma_, which "
+            f"{type(feature_map).__name__} has not; of a pipeline, pass the map alone and the rows "
+            "as it sees them."
+        )
+    evaluate = feature_map.transform
+    if isinstance(feature_map, FeatureMap):
+        X, evaluate = feature_map._check_input(X, reset=False), feature_map._evaluate
     drawn = draw_rows(X.shape[0], min(n_points, X.shape[0]), stream(seed_of(random_state), "error"))
     rows = gather_finite(X, drawn, client)
-    Z = np.asarray(feature_map.transform(rows))
+    Z = np.asarray(evaluate(rows))
     kernel, gamma = get_kernel(feature_map.kernel), feature_map.gamma_
     rows = rows.astype(np.float64)
 

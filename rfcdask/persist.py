@@ -24,7 +24,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 
 from rfcdask._types import Array
 from rfcdask._version import __version__
-from rfcdask.kernels import Kernel
+from rfcdask.kernels import KERNELS, Kernel
 from rfcdask.persistable import PERSISTABLE, check_class, is_pipeline
 from rfcdask.sparse import is_sparse
 
@@ -108,7 +108,7 @@ def load(path: str | os.PathLike[str]) -> Any:
             _check_learned(name)
             setattr(obj, name, _read_value(value, folder))
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{folder / _JSON} is damaged: {error!r}.") from error
+        raise _damaged(folder / _JSON, repr(error)) from error
     return obj
 
 
@@ -143,7 +143,7 @@ def _checked_record(folder: Path) -> dict[str, Any]:
             f"{FORMAT}: upgrade rfcdask."
         )
     if record.pop("checksum", None) != _checksum(record) or "class" not in record:
-        raise ValueError(f"{folder / _JSON} is damaged: its checksum is that of another content.")
+        raise _damaged(folder / _JSON, "its checksum is that of another content")
     return record
 
 
@@ -159,12 +159,17 @@ def _load_pipeline(record: dict[str, Any], folder: Path) -> Any:
                 raise KeyError(f"{step['folder']} is a step of another pipeline")
             steps.append((str(step["name"]), load(folder / step["folder"])))
     except (KeyError, TypeError, OSError) as error:
-        raise ValueError(f"{folder / _JSON} is damaged: {error}.") from error
+        raise _damaged(folder / _JSON, str(error)) from error
     return Pipeline(steps)
 
 
 def _step_folder(index: int) -> str:
     return f"step-{index}"
+
+
+def _damaged(what: Any, reason: str) -> ValueError:
+    reason = reason.strip().rstrip(".")
+    return ValueError(f"{what} is damaged: {reason}; save the model again, or restore a copy.")
 
 
 def _check_learned(name: str) -> None:
@@ -214,6 +219,8 @@ def _checksum(record: dict[str, Any]) -> str:
 
 
 def _encode(name: str, value: Any) -> Any:
+    if isinstance(value, Kernel) and value is KERNELS.get(value.name):
+        return value.name
     if isinstance(value, Kernel):
         raise ValueError(
             f"{name}={value.name!r} is a kernel of your own, which cannot be saved without pickle; "
@@ -280,7 +287,7 @@ def _read_record(path: Path) -> dict[str, Any]:
         if not isinstance(record["format"], int):
             raise TypeError("format is not a number")
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is damaged: {error!r}.") from error
+        raise _damaged(path, repr(error)) from error
     return dict(record)
 
 
@@ -307,4 +314,6 @@ def _read_array(folder: Path, name: str, shape: tuple[int, ...], dtype: str) -> 
             raise ValueError("a chunk is missing")
         return np.asarray(array[...])
     except Exception as error:  # zarr and its codecs raise many kinds for damaged bytes
-        raise ValueError(f"Array {name!r} in {folder / _ARRAYS} is damaged: {error}.") from error
+        # The reason may go on with the bytes that differ.
+        reason = str(error).partition("Stored:")[0]
+        raise _damaged(f"Array {name!r} in {folder / _ARRAYS}", reason) from error

@@ -20,7 +20,7 @@ from rfcdask.compute import compute
 from rfcdask.data.gather import gather as fetch_rows
 from rfcdask.data.gather import reader_of
 from rfcdask.progress import track
-from rfcdask.sparse import is_sparse
+from rfcdask.sparse import as_csr, is_sparse
 
 
 def draw_rows(n_rows: int, size: int, rng: np.random.Generator) -> IntArray:
@@ -94,7 +94,7 @@ def pick(X: DaskArray, rows: IntArray) -> DaskArray:
 
 def take_rows(block: Matrix, rows: IntArray) -> Matrix:
     """Return some rows of one block."""
-    return block[rows]
+    return as_csr(block)[rows]
 
 
 def _by_block(chunks: tuple[int, ...], rows: IntArray) -> Iterator[tuple[int, IntArray]]:
@@ -107,10 +107,19 @@ def _by_block(chunks: tuple[int, ...], rows: IntArray) -> Iterator[tuple[int, In
 
 
 def require_known_rows(X: DaskArray, name: str = "X") -> None:
-    """Raise unless every block of the dask array X says how many rows it has."""
-    if any(np.isnan(size) for size in X.chunks[0]):
+    """Raise unless every block of the dask array X says how many rows and columns it has."""
+    if any(np.isnan(size) for axis in X.chunks for size in axis):
         raise ValueError(
             f"{name} has unknown chunk sizes; call {name}.compute_chunk_sizes() first, or "
+            "store the data and open it with rfcdask.open_dataset."
+        )
+
+
+def refuse_dask_frame(X: Any, name: str = "X") -> None:
+    """Raise for a dask DataFrame or Series: as an array it would be read into memory whole."""
+    if hasattr(X, "to_dask_array"):
+        raise TypeError(
+            f"{name} is a dask {type(X).__name__}; pass {name}.to_dask_array(lengths=True), or "
             "store the data and open it with rfcdask.open_dataset."
         )
 

@@ -13,3 +13,8 @@ def is_sparse(X: Any) -> bool:
     scipy's own function narrows the type to a class without attributes, which no caller can use.
     """
     return bool(sp.issparse(X))
+
+
+def as_csr(X: Any) -> Any:
+    """Return X as it is, or as CSR where it is sparse in another format."""
+    return X.tocsr() if is_sparse(X) and X.format != "csr" else X

@@ -15,12 +15,14 @@ from rfcdask._types import Array, DaskArray, FloatArray
 from rfcdask.blocks import check_finite, feature_dtype
 from rfcdask.data import Dataset
 from rfcdask.data.stats import ColumnStats, column_stats, merge
+from rfcdask.lazy_output import lazy_on_dask
 from rfcdask.linear.inputs import as_matrix, dense, make_blocks
 from rfcdask.linear.runners import open_runner
 from rfcdask.linear.stream import consecutive_groups, stream_folds
 from rfcdask.progress import track
 
 
+@lazy_on_dask
 class Standardizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Takes the mean off each column and divides by its deviation; constant columns become 0.
 

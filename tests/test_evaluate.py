@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.pipeline import make_pipeline
 
 import rfcdask as rf
 from rfcdask import evaluate
@@ -96,3 +98,28 @@ def test_a_kernel_without_closed_form_is_refused() -> None:
     features = rf.RandomFeatures(10, kernel=own, gamma=1.0, random_state=0).fit(X)
     with pytest.raises(ValueError, match="'own' has no closed form"):
         rf.kernel_error(features, X)
+
+
+def test_whatever_transform_takes_is_taken() -> None:
+    X = np.random.default_rng(0).normal(size=(80, 4))
+    features = rf.RandomFeatures(30, random_state=0).fit(X)
+    expected = rf.kernel_error(features, X, random_state=0)
+    for form in (X.tolist(), sp.coo_matrix(X), sp.csc_array(X)):
+        assert rf.kernel_error(features, form, random_state=0) == pytest.approx(expected, rel=1e-9)
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    named = rf.RandomFeatures(30, random_state=0).fit(frame)
+    assert rf.kernel_error(named, frame, random_state=0) == pytest.approx(expected, rel=1e-9)
+
+
+def test_what_it_cannot_take_is_said() -> None:
+    X = np.random.default_rng(0).normal(size=(80, 4))
+    features = rf.RandomFeatures(30, random_state=0).fit(X)
+    lazy = da.from_array(X, chunks=(20, 4))
+    with pytest.raises(ValueError, match="unknown chunk sizes"):
+        rf.kernel_error(features, lazy[lazy[:, 0] > 0])
+    with pytest.raises(ValueError, match="3 features"):
+        rf.kernel_error(features, X[:, :3])
+    with pytest.raises(TypeError, match=r"needs a fitted feature map.*Pipeline has not"):
+        rf.kernel_error(make_pipeline(features), X)
+    with pytest.raises(TypeError, match="needs a fitted feature map"):
+        rf.kernel_error(rf.RandomFeatures(3), X)

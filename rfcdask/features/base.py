@@ -20,8 +20,16 @@ from rfcdask.blocks import check_finite, feature_dtype
 from rfcdask.deferred import defer_block, keep_deferred
 from rfcdask.display import Facts, Shown
 from rfcdask.kernels import Kernel, get_kernel, resolve_gamma
-from rfcdask.sample import draw_rows, gather_finite, one_column_block, require_known_rows
+from rfcdask.lazy_output import lazy_on_dask
+from rfcdask.sample import (
+    draw_rows,
+    gather_finite,
+    one_column_block,
+    refuse_dask_frame,
+    require_known_rows,
+)
 from rfcdask.seeds import seed_of, stream
+from rfcdask.sparse import as_csr
 from rfcdask.svg.numbers import count, number
 from rfcdask.threads import available_cpus
 
@@ -32,12 +40,16 @@ _THREADS_FROM_VALUES = 1 << 20
 Evaluator = Callable[..., Array]
 
 
+@lazy_on_dask
 class FeatureMap(Shown, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of the feature maps; not for direct use.
 
     A map learns from a small sample of rows and is applied block by block. `transform` takes numpy
     arrays, CSR matrices and dask arrays with dense or CSR blocks; for dask arrays it is lazy.
     """
+
+    _learned_last = "gamma_"
+    """What a fit that went through has set; one that failed half-way has not."""
 
     def fit(self, X: Any, y: Any = None, *, client: Any = None) -> Self:
         """Choose the features for the data.
@@ -70,13 +82,14 @@ class FeatureMap(Shown, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         array or dask array of shape (n_samples, n_components)
             float32 for float32 data. A block with NaN or infinity raises when it is computed.
         """
-        check_is_fitted(self, "gamma_")
+        check_is_fitted(self, self._learned_last)
         X = self._check_input(X, reset=False)
-        if isinstance(X, da.Array):
-            return self._transform_lazily(X)
-        threads = (
-            available_cpus() if X.shape[0] * self._n_features_out > _THREADS_FROM_VALUES else 1
-        )
+        return self._transform_lazily(X) if isinstance(X, da.Array) else self._evaluate(X)
+
+    def _evaluate(self, X: Matrix) -> Array:
+        """Return the features of checked rows in memory."""
+        many = X.shape[0] * self._n_features_out > _THREADS_FROM_VALUES
+        threads = available_cpus() if many else 1
         return self._evaluator(feature_dtype(X.dtype))(X, n_threads=threads)
 
     @abstractmethod
@@ -127,6 +140,7 @@ class FeatureMap(Shown, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         return features
 
     def _check_input(self, X: Any, *, reset: bool) -> Matrix | DaskArray:
+        refuse_dask_frame(X)
         n_dimensions = getattr(X, "ndim", 2)
         if n_dimensions != 2:
             raise ValueError(
@@ -156,10 +170,17 @@ class FeatureMap(Shown, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         require_known_rows(X)
         if not all(X.shape):
             raise ValueError(f"X is empty: its shape is {X.shape}; give rows and columns.")
+        if X.dtype.kind == "c":
+            raise ValueError(
+                f"X has dtype {X.dtype}, but real numbers are needed; give X.real and X.imag as "
+                "columns."
+            )
         if X.dtype.kind not in "biuf":
             raise ValueError(f"X has dtype {X.dtype}, but numbers are needed; use X.astype(float).")
         if reset:
             self.n_features_in_ = X.shape[1]
+            if hasattr(self, "feature_names_in_"):  # of an earlier fit on a data frame
+                del self.feature_names_in_
         elif X.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
@@ -213,7 +234,7 @@ def evaluate_block(
 ) -> Array:
     """Evaluate the features on one block of a dask array; errors name the block."""
     where = "" if block_id is None else f" of block {block_id[0]}"
-    return evaluator(block, where=where)
+    return evaluator(as_csr(block), where=where)
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from numbers import Real
 from typing import Any, NamedTuple, Self
 
+import dask.array as da
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
@@ -24,9 +26,17 @@ from rfcdask.features.paths import ErrorPath, RefinePath
 from rfcdask.features.random import PHASES
 from rfcdask.frequencies import check_sampling
 from rfcdask.kernels import Kernel, get_kernel
-from rfcdask.sample import draw_pairs, draw_rows, gather, gather_finite
+from rfcdask.sample import (
+    draw_pairs,
+    draw_rows,
+    gather,
+    gather_finite,
+    refuse_dask_frame,
+    require_known_rows,
+)
 from rfcdask.selection.path import check_solver
 from rfcdask.selection.target import label_columns
+from rfcdask.sparse import is_sparse
 from rfcdask.svg.markup import Markup
 from rfcdask.svg.numbers import count, number
 
@@ -87,7 +97,8 @@ class CompressedFeatures(FeatureMap):
     Attributes
     ----------
     frequencies_ : array of shape (n_features_in_, J)
-        In the order in which they were picked.
+        In the order in which they were picked. With paired phases these and the following are of
+        the J / 2 frequencies.
     phases_ : array of shape (J,)
     weights_ : array of shape (J,)
         Feature j is ``sqrt(2 w_j / n_candidates) cos(frequencies_[:, j] . x + phases_[j])``.
@@ -115,6 +126,8 @@ class CompressedFeatures(FeatureMap):
     >>> features.transform(X).shape
     (500, 20)
     """
+
+    _learned_last = "weights_"
 
     def __init__(
         self,
@@ -186,10 +199,12 @@ class CompressedFeatures(FeatureMap):
                 f"target='kernel' needs exact values, but kernel {get_kernel(self.kernel).name!r} "
                 "has no closed form; use target='candidates'."
             )
-        if self.tol is not None and not self.tol > 0:
-            raise ValueError(f"tol={self.tol!r} must be above 0, or None.")
-        if not (np.isfinite(self.label_weight) and self.label_weight >= 0):
+        if self.tol is not None and not (_is_number(self.tol) and self.tol > 0):
+            raise ValueError(f"tol={self.tol!r} must be a number above 0, or None.")
+        if not (_is_number(self.label_weight) and 0 <= self.label_weight < np.inf):
             raise ValueError(f"label_weight={self.label_weight!r} must be a number of at least 0.")
+        if not isinstance(self.refit, (bool, np.bool_)):
+            raise ValueError(f"refit={self.refit!r} must be True or False.")
 
     def _fit(self, X: Matrix | DaskArray, y: Any, client: Any) -> None:
         gathered = self._gather(X, self._check_labels(X, y), client)
@@ -233,10 +248,16 @@ class CompressedFeatures(FeatureMap):
                 f"label_weight={self.label_weight} needs labels: call fit(X, y), or set "
                 "label_weight=0."
             )
+        refuse_dask_frame(y, "y")
+        if is_sparse(y):
+            raise ValueError("y is a sparse matrix, but labels are looked at whole: y.toarray().")
         y = y if hasattr(y, "shape") else np.asarray(y)
-        if y.shape[0] != X.shape[0]:
+        if isinstance(y, da.Array):
+            require_known_rows(y, "y")
+        if not y.shape or y.shape[0] != X.shape[0]:
+            held = f"{y.shape[0]} rows" if y.shape else "a single value"
             raise ValueError(
-                f"X has {X.shape[0]} rows and y has {y.shape[0]}; they must be the same rows."
+                f"X has {X.shape[0]} rows and y has {held}: give one label for each row."
             )
         return y
 
@@ -298,6 +319,10 @@ class CompressedFeatures(FeatureMap):
         n = atoms_of("n_candidates", self.n_candidates, paired)
         scales = np.sqrt((1 if paired else 2) * self.weights_ / n)
         return CosineBlock.make(self.frequencies_, self.phases_, scales, dtype, paired=paired)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
 
 
 def _split(n: int, size: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:

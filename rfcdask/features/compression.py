@@ -222,6 +222,12 @@ class Compression:
         chosen = Candidates(block.take(union), self._heldout, FLOAT32, memory_budget())
         objective = AllPairs(chosen)
         c, norm2 = objective.correlations(self._heldout_target())
+        if not norm2 > 0:
+            raise ValueError(
+                f"The kernel of every pair of the {self._heldout.shape[0]:,} held-out rows "
+                f"is 0 at gamma={self.gamma:.4g}: no two rows are alike; lower gamma "
+                "(gamma='median' is a start), or give more rows."
+            )
         G = gram(objective).astype(np.float64)
 
         def error(state: State) -> float:

@@ -123,6 +123,8 @@ class JLFeatures(FeatureMap):
     Attributes
     ----------
     gamma_ : float
+    n_components_ : int
+        The number of output columns.
     seed_ : int
         The map is drawn from it whenever it is applied.
 
@@ -131,6 +133,8 @@ class JLFeatures(FeatureMap):
     .. [1] Hamid, R., Xiao, Y., Gittens, A. and DeCoste, D. (2014). Compact random feature maps.
        ICML.
     """
+
+    _learned_last = "n_components_"
 
     def __init__(
         self,
@@ -169,10 +173,11 @@ class JLFeatures(FeatureMap):
 
     def _fit(self, X: Matrix | DaskArray, y: Any, client: Any) -> None:
         self._kernel_for(X, client)
+        self.n_components_ = int(self.n_components)
 
     @property
     def _n_features_out(self) -> int:
-        return int(self.n_components)
+        return self.n_components_
 
     def _evaluator(self, dtype: np.dtype) -> Evaluator:
         make, arguments = self._build(dtype)
@@ -183,4 +188,4 @@ class JLFeatures(FeatureMap):
         n = atoms_of("n_candidates", self.n_candidates, self.phases == "paired")
         p = self.n_features_in_
         drawn = (self.kernel, self.gamma_, p, n, self.sampling, self.phases, self.seed_)
-        return build_projected, (self.projection, self.n_components, drawn, self.seed_, dtype)
+        return build_projected, (self.projection, self.n_components_, drawn, self.seed_, dtype)

@@ -108,6 +108,8 @@ class RandomFeatures(FeatureMap):
     (100, 20)
     """
 
+    _learned_last = "frequencies_"
+
     def __init__(
         self,
         n_components: int = 500,

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_array
 
 from rfcdask._types import Array, DaskArray
 from rfcdask.linear.stream import Blocks
-from rfcdask.sample import one_column_block, require_known_rows, to_dense
+from rfcdask.sample import one_column_block, refuse_dask_frame, require_known_rows, to_dense
 
 BLOCK_BYTES = 2**24
 """Size of the blocks into which an array in memory is cut."""
@@ -20,6 +20,7 @@ BLOCK_BYTES = 2**24
 
 def as_matrix(X: Any, estimator: Any) -> DaskArray:
     """Return X as a two-dimensional dask array with one block of columns."""
+    refuse_dask_frame(X)
     if isinstance(X, da.Array):
         return _lazy_matrix(X)
     name = type(estimator).__name__
@@ -44,6 +45,7 @@ def _lazy_matrix(X: DaskArray) -> DaskArray:
 
 def as_column(values: Any, X: DaskArray, name: str) -> DaskArray:
     """Return labels, targets or weights as a dask array with the row chunks of X."""
+    refuse_dask_frame(values, name)
     if isinstance(values, da.Array):
         return _lazy_column(values, X, name)
     array = np.asarray(values)

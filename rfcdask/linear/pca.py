@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from rfcdask._types import Array, DaskArray
 from rfcdask.display import Facts, Shown
+from rfcdask.lazy_output import lazy_on_dask
 from rfcdask.linear.accumulate import Fold, collect, matrix_and_weights
 from rfcdask.linear.moments import Moments
 from rfcdask.linear.predictor import map_rows, score_dtype
@@ -21,6 +22,7 @@ from rfcdask.svg.numbers import count, share
 from rfcdask.svg.paths import curve
 
 
+@lazy_on_dask
 class PCA(Shown, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Principal component analysis in one pass; of kernel features, kernel PCA.
 

@@ -135,14 +135,26 @@ class PairTarget:
     extra: Array | float = 0.0
 
 
+def _missing(y: Array) -> Array:
+    if y.dtype.kind == "f":
+        return ~np.isfinite(y)
+    if y.dtype.kind != "O":
+        return np.zeros(0, bool)
+    return np.array([value is None or value != value for value in y.ravel()])
+
+
 def label_columns(y: Array) -> Array:
     """Return centred label columns with mean squared row norm 1.
 
     Classes become one column each (one against the rest); numbers and 0-1 columns stay columns.
     """
     y = np.asarray(y)
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
-        raise ValueError("y contains NaN or infinity; drop the rows without a label first.")
+    missing = _missing(y)
+    if missing.any():
+        raise ValueError(
+            f"y has {int(missing.sum())} of {len(y)} sampled labels missing (None, NaN or "
+            "infinity); drop the rows without a label first."
+        )
     kind = type_of_target(y, input_name="y")
     if kind.startswith(("continuous", "multilabel")):
         columns = y.reshape(len(y), -1).astype(np.float64)

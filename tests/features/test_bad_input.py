@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.exceptions import NotFittedError
 
 import rfcdask as rf
 from rfcdask.kernels import Kernel
@@ -45,7 +48,7 @@ def test_not_finite_in_sampled_rows(kind: type, value: float, form: str) -> None
     text = message(kind(4, random_state=0), given)
     assert "row 217, column 3" in text
     assert ("NaN" if np.isnan(value) else "infinity") in text
-    assert "drop or fill" in text
+    assert "drop" in text
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -192,3 +195,148 @@ def test_a_row_far_down_a_block_is_named_by_its_place(make: Any) -> None:
     blocks = fitted.transform(da.from_array(data, chunks=(9000, 4)))
     with pytest.raises(ValueError, match="NaN at row 8765, column 1 of block 0"):
         blocks.compute(scheduler="synchronous")
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_dask_frame_is_refused_and_not_read(kind: type) -> None:
+    class DataFrame:
+        ndim = 2
+
+        def to_dask_array(self, lengths: bool) -> None:
+            raise AssertionError("read")
+
+    with pytest.raises(TypeError, match=r"X is a dask DataFrame; pass X\.to_dask_array"):
+        kind(4, random_state=0).fit(DataFrame())
+    for estimator in (rf.RidgeClassifier(), rf.Standardizer()):
+        with pytest.raises(TypeError, match="X is a dask DataFrame"):
+            estimator.fit(DataFrame(), X[:, 0])
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_an_unknown_number_of_columns(kind: type) -> None:
+    some = lazy()[:, da.from_array(np.array([True, False, True, True, True]), chunks=5)]
+    assert "compute_chunk_sizes" in message(kind(4, random_state=0), some)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_the_last_fit_counts(kind: type) -> None:
+    small = {"n_candidates": 40} if "n_candidates" in kind(4).get_params() else {}
+    features = kind(4, random_state=0, **small)
+    features.fit(pd.DataFrame(X, columns=list("abcde")))
+    wide = np.hstack([X, X])
+    features.fit(lazy(wide))
+    names = [f"c{k}" for k in range(10)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn says that there were no names
+        assert features.transform(pd.DataFrame(wide, columns=names)).shape == (300, 4)
+    features.random_state = "no seed"
+    with pytest.raises(ValueError, match="seed"):
+        features.fit(X)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_failed_fit_is_no_fit(kind: type) -> None:
+    features = kind(4, gamma="scale", random_state=0)
+    message(features, np.ones((20, 3)))
+    with pytest.raises(NotFittedError):
+        features.transform(X)
+    with pytest.raises(NotFittedError):
+        features.get_feature_names_out()
+
+
+def test_a_fit_that_failed_after_its_gamma_is_no_fit() -> None:
+    features = rf.CompressedFeatures(4, n_candidates=40, gamma=1.0, random_state=0)
+    message(features, X[[0] * 20])
+    with pytest.raises(NotFittedError):
+        features.transform(X)
+
+
+@pytest.mark.parametrize(
+    ("y", "words"),
+    [
+        (np.where(np.arange(300) == 3, None, "a"), "1 of 300 sampled labels missing"),
+        (np.where(np.arange(300) == 3, np.nan, X[:, 0]), "1 of 300 sampled labels missing"),
+        (sp.csr_array(X > 0), "y is a sparse matrix"),
+        (3, "y has a single value: give one label for each row"),
+        (da.from_array(X[:, 0])[da.from_array(X[:, 0]) > -9], "y has unknown chunk sizes"),
+    ],
+    ids=["none", "nan", "sparse", "one", "unknown"],
+)
+def test_labels_that_are_none(y: Any, words: str) -> None:
+    features = rf.CompressedFeatures(4, n_candidates=40, label_weight=0.5, random_state=0)
+    assert words in message(features, X, y)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tol": "0.1"},
+        {"tol": True},
+        {"label_weight": None},
+        {"label_weight": "1"},
+        {"label_weight": [1]},
+        {"label_weight": np.nan},
+        {"refit": "no"},
+        {"gamma": True},
+    ],
+    ids=str,
+)
+def test_parameters_of_another_type(wrong: dict[str, Any]) -> None:
+    ((name, value),) = wrong.items()
+    text = message(rf.CompressedFeatures(4, n_candidates=40, random_state=0, **wrong))
+    assert f"{name}={value!r} must be" in text
+
+
+def test_complex_numbers_are_not_cut() -> None:
+    assert "X.real and X.imag" in message(rf.RandomFeatures(4), lazy(X + 1j))
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_long_floats_become_doubles(kind: type) -> None:
+    small = {"n_candidates": 40} if "n_candidates" in kind(4).get_params() else {}
+    features = kind(4, random_state=0, **small).fit(X.astype(np.longdouble))
+    Z = features.transform(X.astype(np.longdouble))
+    assert Z.dtype == np.float64
+    lazily = features.transform(lazy(X.astype(np.longdouble)))
+    assert lazily.dtype == np.float64
+    np.testing.assert_allclose(lazily.compute(), Z, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [sp.csc_matrix, sp.coo_matrix])
+@pytest.mark.parametrize("kind", ALL)
+def test_blocks_of_other_sparse_formats(kind: type, make: Any) -> None:
+    small = {"n_candidates": 40} if "n_candidates" in kind(4).get_params() else {}
+    features = kind(4, random_state=0, **small).fit(lazy().map_blocks(make))
+    Z = features.transform(lazy().map_blocks(make)).compute(scheduler="sync")
+    np.testing.assert_allclose(Z, features.transform(X), rtol=1e-9, atol=1e-9)
+    bad = X.copy()
+    bad[57, 1] = np.nan
+    with pytest.raises(ValueError, match="row 7, column 1 of block 1"):
+        features.transform(lazy(bad).map_blocks(make)).compute(scheduler="sync")
+
+
+def test_an_angle_that_overflows_in_one_column_only_is_found() -> None:
+    far = (np.random.default_rng(0).normal(size=(200, 2)) * 1e36).astype(np.float32)
+    said = []
+    for seed in range(6):
+        features = rf.RandomFeatures(500, kernel="laplacian", gamma=1.0, random_state=seed)
+        try:
+            assert np.isfinite(features.fit_transform(far)).all()
+        except ValueError as error:
+            said.append("too large for angles in float32" in str(error))
+    assert said
+    assert all(said)
+
+
+def test_rows_no_two_of_which_are_alike() -> None:
+    far = np.vstack([np.zeros((3, 1)), np.arange(1, 40.0)[:, None] * 100])
+    found = set()
+    for seed in range(6):
+        features = rf.CompressedFeatures(5, n_candidates=60, gamma=1.0, refine=0, random_state=seed)
+        try:
+            features.fit(far)
+        except ValueError as error:
+            found.add("lower gamma" in str(error) or "check that gamma" in str(error))
+        else:
+            assert np.isfinite(features.heldout_error_)
+    assert found == {True}

@@ -109,3 +109,18 @@ def test_a_number_for_gamma_reads_no_rows(make: Any) -> None:
     )
     with pytest.raises(AssertionError, match="something was computed"):
         make(10, gamma="median", random_state=0).fit(blocks)
+
+
+@pytest.mark.parametrize("name", [*MAPS, "PCA", "Standardizer"])
+def test_no_data_frame_is_made_of_a_lazy_array(name: str) -> None:
+    X = da.random.default_rng(0).normal(size=(300, 6), chunks=(50, 6))
+    made = clone(MAPS[name]) if name in MAPS else getattr(rf, name)()
+    features = made.set_output(transform="pandas")
+    Z = features.fit_transform(X)
+    assert isinstance(Z, da.Array)
+    with dask.config.set(scheduler=refuse):
+        again = features.transform(X)
+    assert isinstance(again, da.Array)
+    frame = features.transform(X.compute())
+    assert list(frame.columns) == features.get_feature_names_out().tolist()
+    np.testing.assert_allclose(frame, again.compute(), atol=1e-5)
