@@ -16,11 +16,12 @@ from rfcdask.blocks import check_finite
 from rfcdask.features import CompressedFeatures, JLFeatures, NystroemFeatures, RandomFeatures
 from rfcdask.features.base import check_count
 from rfcdask.kernels import get_kernel, resolve_gamma
+from rfcdask.label_checks import flat_labels
 from rfcdask.linear import RidgeClassifier
-from rfcdask.measure import Split, measure
+from rfcdask.measure import Split, fitted, measure
 from rfcdask.plots import plot_column, pyplot
 from rfcdask.progress import track
-from rfcdask.sample import draw_rows, gather, gather_finite, pick
+from rfcdask.sample import draw_rows, gather, gather_finite, pick, refuse_dask_frame
 from rfcdask.seeds import seed_of, stream
 from rfcdask.sparse import is_sparse
 from rfcdask.svg.comparisons import against_features, method_legend, spreads
@@ -187,6 +188,9 @@ def _together(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _split(X: Any, y: Any, n_rows: int | None, n_test: int, seed: int, client: Any) -> Split:
+    refuse_dask_frame(X)
+    refuse_dask_frame(y, "y")
+    X = X if hasattr(X, "shape") else np.asarray(X)
     n = X.shape[0]
     if len(y) != n:
         raise ValueError(f"y has {len(y)} rows and X has {n}: give one label for each row.")
@@ -196,14 +200,14 @@ def _split(X: Any, y: Any, n_rows: int | None, n_test: int, seed: int, client: A
     kept = n - held if n_rows is None else min(n_rows, n - held)
     drawn = draw_rows(n, held + kept, stream(seed, "compare"))
     test, train = np.sort(drawn[:held]), np.sort(drawn[held:])
-    y = y if isinstance(y, da.Array) else np.asarray(y)
+    y = flat_labels(y)
     if not isinstance(X, da.Array):
         X = X.tocsr() if is_sparse(X) else np.asarray(X)
         check_finite(X)
     labels = gather(y, test, client)
     check_classification_targets(labels)
     learn_from = _take(X, train)
-    targets = _take(y, train)
+    targets = _take(y, train) if isinstance(X, da.Array) else gather(y, train, client)
     if isinstance(learn_from, da.Array) and isinstance(targets, da.Array):
         targets = targets.rechunk({0: learn_from.chunks[0]})
     return Split(learn_from, targets, gather_finite(X, test, client), labels)
@@ -263,6 +267,6 @@ def _measure(
     name: str, size: int, feature_map: Any, learner: Any, data: Split, seed: int, client: Any
 ) -> dict[str, Any]:
     start = time.perf_counter()
-    feature_map.fit(data.X, data.y, client=client)
+    fitted(feature_map, data.X, data.y, client)
     seconds = time.perf_counter() - start
     return measure(name, size, feature_map, seconds, learner, data, seed, client)

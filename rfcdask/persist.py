@@ -234,7 +234,11 @@ def _encode(name: str, value: Any) -> Any:
         return {"list": value.tolist(), "dtype": value.dtype.str}
     if isinstance(value, (list, tuple)):
         return [_encode(name, item) for item in value]
-    if value is None or isinstance(value, (bool, int, float, str, dict)):
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, dict):  # JSON would make strings of the keys
+        return {"items": [[_encode(name, k), _encode(name, v)] for k, v in value.items()]}
+    if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise ValueError(f"{name}={value!r} cannot be saved without pickle; use numbers or strings.")
 
@@ -242,6 +246,8 @@ def _encode(name: str, value: Any) -> Any:
 def _decode(value: Any) -> Any:
     if isinstance(value, dict) and set(value) == {"list", "dtype"}:
         return np.array(value["list"], value["dtype"])
+    if isinstance(value, dict) and set(value) == {"items"}:
+        return {_decode(k): _decode(v) for k, v in value["items"]}
     return value
 
 

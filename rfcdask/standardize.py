@@ -20,6 +20,7 @@ from rfcdask.linear.inputs import as_matrix, dense, make_blocks
 from rfcdask.linear.runners import open_runner
 from rfcdask.linear.stream import consecutive_groups, stream_folds
 from rfcdask.progress import track
+from rfcdask.sample import to_dense
 
 
 @lazy_on_dask
@@ -83,7 +84,7 @@ class Standardizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             X = validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite=False)
             check_finite(X)
             return _standard(X, self.mean_, self.deviation_, feature_dtype(X.dtype))
-        matrix = as_matrix(X, self)
+        matrix = as_matrix(X, self, keep_empty=True)
         validate_data(self, matrix, reset=False, skip_check_array=True)
         dtype = feature_dtype(matrix.dtype)
         function = partial(_standard, mean=self.mean_, deviation=self.deviation_, dtype=dtype)
@@ -115,7 +116,7 @@ def _add_block(_: Any, block: tuple[Any, ...], index: int) -> ColumnStats:
 
 def _standard(X: Array, mean: FloatArray, deviation: FloatArray, dtype: Any) -> Array:
     """Do what a data set's `standardize` does, in the same order and precision."""
-    values = X.astype(dtype)
+    values = to_dense(X).astype(dtype)
     values -= mean.astype(dtype)
     values /= deviation.astype(dtype)
     return values

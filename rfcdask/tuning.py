@@ -18,9 +18,10 @@ from rfcdask._types import Matrix
 from rfcdask.display import box, folded
 from rfcdask.features import CompressedFeatures
 from rfcdask.kernels import get_kernel, resolve_gamma
+from rfcdask.label_checks import flat_labels, missing_labels
 from rfcdask.linear import RidgeClassifier, SGDClassifier
 from rfcdask.plots import plot_grid
-from rfcdask.sample import draw_rows, gather, gather_finite
+from rfcdask.sample import draw_rows, gather, gather_finite, refuse_dask_frame
 from rfcdask.seeds import seed_of, stream
 from rfcdask.svg.markup import Markup, el
 from rfcdask.svm_folds import Sample
@@ -200,12 +201,22 @@ def tune(
 
 
 def _take_sample(X: Any, y: Any, n_rows: int, seed: int, client: Any) -> Sample:
+    refuse_dask_frame(X)
+    refuse_dask_frame(y, "y")
+    X = X if hasattr(X, "shape") else np.asarray(X)
+    y = flat_labels(y)
     if len(y) != X.shape[0]:
         raise ValueError(f"y has {len(y)} rows and X has {X.shape[0]}: give one label a row.")
-    if not isinstance(X, da.Array) and not hasattr(X, "tocsr"):
-        X = np.asarray(X)
+    if not isinstance(X, da.Array):
+        X = X.tocsr() if hasattr(X, "tocsr") else np.asarray(X)
     rows = draw_rows(X.shape[0], min(n_rows, X.shape[0]), stream(seed, "tune"))
-    labels = gather(y if isinstance(y, da.Array) else np.asarray(y), rows, client)
+    labels = gather(y, rows, client)
+    missing = missing_labels(np.asarray(labels))
+    if missing.any():
+        raise ValueError(
+            f"y has no label in row {int(rows[np.argmax(missing)])} (None, NaN or infinity); drop "
+            "the rows without a label first."
+        )
     classes, codes = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"y holds only one class ({classes.tolist()[0]!r}) in the sample.")

@@ -28,7 +28,8 @@ class ColumnStats:
     @property
     def variance(self) -> FloatArray:
         """Variance of each column, divided by the number of rows."""
-        return self.m2 / self.count
+        # The mean of equal values may be off by a bit, and the variance is then not quite zero.
+        return np.where(self.minimum == self.maximum, 0.0, self.m2 / self.count)
 
     def attributes(self) -> dict[str, list[float | None]]:
         """Return what a store keeps; JSON knows no infinity, so None stands for it."""

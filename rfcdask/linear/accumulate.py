@@ -83,7 +83,7 @@ class Fold:
             return np.zeros((n, 0)), weights
         y = np.asarray(block[1])
         if self.classes is None:
-            return y.reshape(n, -1).astype(float), weights
+            return (y[:, None] if y.ndim == 1 else y).astype(float), weights
         codes = encode(y, self.classes)
         factors = self.class_weights[codes]
         signs = np.where(codes[:, None] == np.arange(len(self.classes)), 1.0, -1.0)

@@ -6,9 +6,11 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
+from rfcdask._types import Array
 from rfcdask.linear.lesson import State
 
 FORMAT = 1
@@ -51,15 +53,7 @@ class Checkpoint:
         """Return state, position and history, or None when there is no checkpoint."""
         if not self.path.exists():
             return None
-        try:
-            with np.load(self.path, allow_pickle=False) as stored:
-                about = json.loads(str(stored["about"]))
-                W, mean = stored["W"], stored["mean"]
-        except (OSError, ValueError, KeyError, EOFError) as error:
-            raise ValueError(
-                f"{self.path} is not a checkpoint that can be read ({error}); remove it to start "
-                "from the beginning."
-            ) from error
+        about, W, mean = self._read()
         self._require_same_run(about)
         state = State(**(about["scalars"] | {"W": W, "mean": mean}))
         epoch, group = about["position"]
@@ -69,8 +63,20 @@ class Checkpoint:
         """Return the seed of the stored run, for a model whose own is left open."""
         if not self.path.exists():
             return None
-        with np.load(self.path, allow_pickle=False) as stored:
-            return int(json.loads(str(stored["about"]))["run"]["seed"])
+        return int(self._read()[0]["run"]["seed"])
+
+    def _read(self) -> tuple[dict[str, Any], Array, Array]:
+        try:
+            with np.load(self.path, allow_pickle=False) as stored:
+                about = json.loads(str(stored["about"]))
+                if "seed" not in about["run"]:
+                    raise KeyError("seed")
+                return about, stored["W"], stored["mean"]
+        except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
+            raise ValueError(
+                f"{self.path} is not a checkpoint that can be read ({error}); remove it to start "
+                "from the beginning."
+            ) from error
 
     def remove(self) -> None:
         """Remove the file: the run is over."""

@@ -11,6 +11,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_array
 
 from rfcdask._types import Array, DaskArray
+from rfcdask.blocks import feature_dtype
 from rfcdask.linear.stream import Blocks
 from rfcdask.sample import one_column_block, refuse_dask_frame, require_known_rows, to_dense
 
@@ -18,15 +19,26 @@ BLOCK_BYTES = 2**24
 """Size of the blocks into which an array in memory is cut."""
 
 
-def as_matrix(X: Any, estimator: Any) -> DaskArray:
-    """Return X as a two-dimensional dask array with one block of columns."""
+def as_matrix(X: Any, estimator: Any, *, keep_empty: bool = False) -> DaskArray:
+    """Return X as a two-dimensional dask array with one block of columns.
+
+    Blocks without rows, as filters leave them, are left out unless they are to be kept.
+    """
     refuse_dask_frame(X)
     if isinstance(X, da.Array):
-        return _lazy_matrix(X)
+        matrix = _lazy_matrix(X)
+        return matrix if keep_empty else _without_empty(matrix)
     name = type(estimator).__name__
-    X = check_array(X, dtype=[np.float32, np.float64], estimator=name, input_name="X")
+    X = check_array(X, dtype="numeric", estimator=name, input_name="X")
+    X = X.astype(feature_dtype(X.dtype), copy=False)
     rows = int(np.clip(BLOCK_BYTES // max(X.shape[1] * X.itemsize, 1), 256, 16384))
     return da.from_array(X, chunks=(rows, -1), name=False)
+
+
+def _without_empty(array: DaskArray) -> DaskArray:
+    if all(array.chunks[0]):
+        return array
+    return array.blocks[[index for index, size in enumerate(array.chunks[0]) if size]]
 
 
 def _lazy_matrix(X: DaskArray) -> DaskArray:
@@ -56,6 +68,8 @@ def as_column(values: Any, X: DaskArray, name: str) -> DaskArray:
 
 def _lazy_column(values: DaskArray, X: DaskArray, name: str) -> DaskArray:
     require_known_rows(values, name)
+    if 0 not in X.chunks[0]:
+        values = _without_empty(values)
     if values.shape[0] != X.shape[0]:
         raise ValueError(_wrong_length(name, values.shape, X.shape[0]))
     if values.chunks[0] != X.chunks[0]:
@@ -132,6 +146,12 @@ def require_good_weights(weights: Array, index: int) -> None:
         )
 
 
+def require_weight(weight: float) -> None:
+    """Raise when no row counts."""
+    if not weight > 0:
+        raise ValueError("Sample weights are all zero; some rows must count.")
+
+
 def make_blocks(X: DaskArray, *columns: DaskArray | None) -> Blocks:
     """Return the row blocks of X and of the columns that are there."""
     return Blocks(X, *(column for column in columns if column is not None))
@@ -144,7 +164,7 @@ def dense(block: Any) -> Array:
     a product, which end in other bits.
     """
     array = np.require(to_dense(block), requirements=["C_CONTIGUOUS", "ALIGNED"])
-    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+    return array.astype(feature_dtype(array.dtype), copy=False)
 
 
 class NotFiniteDataError(ValueError):

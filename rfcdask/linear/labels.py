@@ -10,6 +10,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from rfcdask._types import Array, DaskArray
+from rfcdask.label_checks import missing_labels
 from rfcdask.linear.inputs import as_column, not_finite
 from rfcdask.linear.stream import Blocks, Runner, consecutive_groups, stream_folds
 
@@ -63,7 +64,13 @@ def read_labels(runner: Runner, y: DaskArray, keep: bool = False) -> Labels:
     groups = consecutive_groups(len(blocks), FOLDED)
     counter = _BlockCounter(starts, keep and y.shape[0] <= KEEP_BYTES)
     found = [entry for part in stream_folds(runner, blocks, groups, counter, ()) for entry in part]
-    classes = np.unique(np.concatenate([values for values, _, _ in found]))
+    try:
+        classes = np.unique(np.concatenate([values for values, _, _ in found]))
+    except TypeError:
+        raise ValueError(
+            "y mixes labels that cannot be compared; make them all strings or all numbers, for "
+            "instance y.astype(str)."
+        ) from None
     check_classification_targets(np.tile(classes, 3))  # each class has several rows, it may think
     counts = np.zeros((len(found), len(classes)), np.int64)
     for row, (values, amounts, _) in zip(counts, found, strict=True):
@@ -91,7 +98,7 @@ class _BlockCounter:
 
     def __call__(self, state: Any, block: tuple[Any, ...], index: int) -> Any:
         y = np.asarray(block[0])
-        missing = _missing(y)
+        missing = missing_labels(y)
         if missing.any():
             raise not_finite("y", index, int(np.argmax(missing)), int(self.starts[index]), -1)
         try:
@@ -110,14 +117,6 @@ class _BlockCounter:
         if self.keep:
             places = np.searchsorted(values, y).astype(np.min_scalar_type(len(values)))
         return (*state, (values, amounts, places))
-
-
-def _missing(y: Array) -> Array:
-    if y.dtype.kind == "f":
-        return ~np.isfinite(y)
-    if y.dtype.kind == "O":
-        return np.array([v is None or (isinstance(v, float) and not np.isfinite(v)) for v in y])
-    return np.zeros(len(y), bool)
 
 
 def encode(y: Array, classes: Array) -> Array:
@@ -151,8 +150,14 @@ def class_weights(spec: Any, labels: Labels) -> Array:
     if isinstance(spec, str) and spec == "balanced":
         totals = labels.totals
         return np.asarray(totals.sum() / (len(totals) * totals))
-    made = compute_class_weight(spec, classes=labels.classes, y=labels.classes)
-    return np.asarray(made, np.float64)
+    made = np.asarray(
+        compute_class_weight(spec, classes=labels.classes, y=labels.classes), np.float64
+    )
+    if not (np.isfinite(made).all() and (made >= 0).all() and made.any()):
+        raise ValueError(
+            f"class_weight={spec!r} must give finite factors of at least 0, and some above 0."
+        )
+    return made
 
 
 def disorder(counts: Array, groups: list[list[int]]) -> float:

@@ -86,7 +86,7 @@ def _prepare(lesson: Lesson, block: tuple[Any, ...], index: int) -> _Part:
         weights = np.asarray(block[2], np.float32)
         require_good_weights(weights, index)
     if not lesson.classifies:
-        targets = y.reshape(len(y), -1)
+        targets = y[:, None] if y.ndim == 1 else y
         if not np.isfinite(targets).all():
             raise locate(X, y, index, int(lesson.starts[index])) or AssertionError
         return _Part(X, np.zeros(0, np.int64), targets.astype(np.float64), weights)
@@ -168,7 +168,7 @@ def _same_type(block: Array) -> Array:
 
 
 def _collect(columns: list[Array], which: Array, rows: Array) -> Array:
-    if columns[0].shape[0] == 0:
+    if not any(len(column) for column in columns):
         return columns[0]
     offsets = np.cumsum([0, *(len(column) for column in columns)])
     taken: Array = np.concatenate(columns)[offsets[which] + rows]

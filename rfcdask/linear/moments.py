@@ -21,6 +21,8 @@ FEW = 64
 """Rows whose products with the targets are summed in the precision of the data."""
 FAR = 10.0
 """Squared mean over variance from which rows are moved towards zero before they are squared."""
+FAR_ALONE = 1000.0
+"""The same for a single column."""
 
 
 class Moments(NamedTuple):
@@ -116,7 +118,10 @@ def _shift(Z: Array | DeferredRows) -> Array | None:
     """Return a point near the mean when rows lie so far from zero that squares would cancel."""
     few = Z[:256].astype(np.float64)
     mean, variance = few.mean(0), few.var(0)
-    near = mean @ mean <= FAR * max(variance.sum(), np.finfo(float).tiny)
+    squares = mean**2
+    near = squares.sum() <= FAR * max(variance.sum(), np.finfo(float).tiny)
+    # A column may lie far off by itself, beside others that spread widely.
+    near = near and bool(np.all(squares <= FAR_ALONE * variance))
     return None if near else mean.astype(Z.dtype)
 
 

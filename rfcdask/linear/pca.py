@@ -91,16 +91,22 @@ class PCA(Shown, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def transform(self, X: Any) -> Array | DaskArray:
         """Return the components of each row; lazy on dask arrays."""
         check_is_fitted(self)
-        scale = np.sqrt(self.explained_variance_) if self.whiten else np.ones(self.n_components_)
-        directions = self.components_ / np.maximum(scale, np.finfo(float).tiny)[:, None]
+        directions = self.components_ / self._scale()[:, None]
         function = _Project(self.mean_, directions)
         return map_rows(self, X, function, self.n_components_, score_dtype(X))
 
     def inverse_transform(self, X: Any) -> Array | DaskArray:
         """Return rows with these components, in the space of the features."""
         check_is_fitted(self)
-        scale = np.sqrt(self.explained_variance_) if self.whiten else np.ones(self.n_components_)
-        return X @ (scale[:, None] * self.components_) + self.mean_
+        return X @ (self._scale()[:, None] * self.components_) + self.mean_
+
+    def _scale(self) -> Array:
+        """Return what whitening divides by; a component that is rounding alone stays as it is."""
+        if not self.whiten:
+            return np.ones(self.n_components_)
+        values = self.explained_variance_
+        rounding = np.finfo(float).eps * len(self.mean_) * values.max(initial=0.0)
+        return np.where(values > rounding, np.sqrt(values), 1.0)
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the part of the variance explained by the first components; returns the axes.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import dask.array as da
 import numpy as np
 import scipy.special
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from rfcdask._types import Array, DaskArray
+from rfcdask.blocks import check_finite, feature_dtype
 from rfcdask.linear.inputs import (
     as_labels,
     as_matrix,
@@ -18,6 +20,8 @@ from rfcdask.linear.inputs import (
     check_weights,
     dense,
     make_blocks,
+    require_good_weights,
+    require_weight,
 )
 from rfcdask.linear.labels import encode
 from rfcdask.linear.runners import open_runner
@@ -34,11 +38,10 @@ def map_rows(
 
     `width` is the number of columns that come out; None means one value a row.
     """
-    check_is_fitted(estimator)
     if not isinstance(X, da.Array):
-        X = validate_data(estimator, X, reset=False, dtype=[np.float32, np.float64])
-        return function(X)
-    matrix = as_matrix(X, estimator)
+        X = validate_data(estimator, X, reset=False, dtype="numeric")
+        return function(X.astype(feature_dtype(X.dtype), copy=False))
+    matrix = as_matrix(X, estimator, keep_empty=True)
     validate_data(estimator, matrix, reset=False, skip_check_array=True)
     meta = np.empty((0,) * (1 if width is None else 2), dtype)
     if width is None:
@@ -54,7 +57,7 @@ def _on_block(block: Any, function: RowFunction) -> Array:
 def score_dtype(X: Any) -> np.dtype[Any]:
     """Return the type of scores of X: float32 stays float32."""
     dtype = np.dtype(getattr(X, "dtype", np.float64))
-    return np.dtype(np.float32) if dtype in (np.float32, np.float16) else np.dtype(np.float64)
+    return feature_dtype(dtype) if dtype.kind in "biuf" else np.dtype(np.float64)
 
 
 class LinearScores:
@@ -87,6 +90,8 @@ class Classes(LinearScores):
     def codes(self, X: Array) -> Array:
         """Return the number of the class of each row."""
         scores = super().__call__(X)
+        if not np.isfinite(scores).all():  # NaN would be some class too
+            check_finite(X)
         codes: Array = scores.argmax(1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
         return codes
 
@@ -124,25 +129,48 @@ class _CountRight:
         right = self.model.codes(dense(block[0])) == encode(
             np.asarray(block[1]), self.model.classes
         )
-        weights = np.asarray(block[2], float) if len(block) > 2 else np.ones(len(right))
+        weights = _weights_of(block, len(right), index)
         return state[0] + float(weights @ right), state[1] + float(weights.sum())
 
 
-class _SumSquares:
-    """Folds a block into the sums that the coefficient of determination is made of."""
+def _weights_of(block: tuple[Any, ...], n: int, index: int) -> Array:
+    if len(block) < 3:
+        return np.ones(n)
+    weights = np.asarray(block[2], float)
+    require_good_weights(weights, index)
+    return weights
 
-    def __init__(self, model: LinearScores, shift: Array) -> None:
-        self.model, self.shift = model, shift
+
+class _SumSquares:
+    """Folds a block into weight, mean and squares of the targets, and squares of the misses."""
+
+    def __init__(self, model: LinearScores) -> None:
+        self.model = model
 
     def __call__(self, state: Array, block: tuple[Any, ...], index: int) -> Array:
-        X = dense(block[0])
-        y = np.asarray(block[1], float).reshape(len(X), -1)
-        weights = np.asarray(block[2], float) if len(block) > 2 else np.ones(len(X))
+        X, y = dense(block[0]), np.asarray(block[1], float)
+        y = y[:, None] if y.ndim == 1 else y
+        weights = _weights_of(block, len(X), index)
+        weight = weights.sum()
+        if weight == 0:
+            return state
         miss = y - LinearScores.__call__(self.model, X)
-        centred = y - self.shift  # near the mean, so that the squares do not cancel
-        sums = [np.full(y.shape[1], weights.sum()), weights @ centred]
-        sums += [weights @ centred**2, weights @ miss**2]
-        return np.asarray(state + np.array(sums))
+        if not np.isfinite(miss).all():
+            check_finite(X)
+        mean = weights @ y / weight
+        squares = weights @ (y - mean) ** 2
+        return _joined(
+            state, np.array([np.full(len(mean), weight), mean, squares, weights @ miss**2])
+        )
+
+
+def _joined(a: Array, b: Array) -> Array:
+    """Return weight, mean and squares about it, and misses, of two sets of rows together."""
+    weight = a[0] + b[0]
+    share = np.divide(b[0], weight, out=np.zeros_like(weight), where=weight > 0)
+    apart = b[1] - a[1]
+    squares = a[2] + b[2] + a[0] * share * apart**2
+    return np.array([weight, a[1] + share * apart, squares, a[3] + b[3]])
 
 
 def _fold_all(X: Any, columns: tuple[Any, ...], fold: Fold, state: Any, client: Any) -> list[Any]:
@@ -165,7 +193,9 @@ def accuracy(
     validate_data(estimator, matrix, reset=False, skip_check_array=True)
     columns = (as_labels(y, matrix), check_weights(sample_weight, matrix))
     parts = _fold_all(matrix, columns, _CountRight(model), (0.0, 0.0), client)
-    return float(sum(part[0] for part in parts) / sum(part[1] for part in parts))
+    total = sum(part[1] for part in parts)
+    require_weight(total)
+    return float(sum(part[0] for part in parts) / total)
 
 
 def determination(
@@ -175,8 +205,16 @@ def determination(
     matrix = as_matrix(X, estimator)
     validate_data(estimator, matrix, reset=False, skip_check_array=True)
     columns = (check_target(y, matrix, estimator), check_weights(sample_weight, matrix))
-    fold = _SumSquares(model, model.intercept)
-    state = np.zeros((4, len(model.intercept)))
-    weight, first, second, miss = np.sum(_fold_all(matrix, columns, fold, state, client), axis=0)
-    spread = second - first**2 / weight
-    return float(np.mean(1.0 - miss / np.where(spread > 0, spread, np.nan)))
+    known, given = len(model.intercept), 1 if columns[0].ndim == 1 else columns[0].shape[1]
+    if known != given:
+        raise ValueError(
+            f"y has {given} target(s) a row and the model predicts {known}; give all of them."
+        )
+    state = np.zeros((4, known))
+    parts = _fold_all(matrix, columns, _SumSquares(model), state, client)
+    weight, mean, spread, miss = reduce(_joined, parts)
+    require_weight(float(weight[0]))
+    # As scikit-learn has it: of a target that never changes all is explained, or nothing.
+    constant = spread <= weight * (8 * np.finfo(float).eps * mean) ** 2
+    explained = 1.0 - miss / np.where(constant, 1.0, spread)
+    return float(np.mean(np.where(constant, (miss == 0).astype(float), explained)))

@@ -99,7 +99,7 @@ class Ridge(RegressorMixin, RidgeModel):
 
     def predict(self, X: Any) -> Array | DaskArray:
         """Return the prediction for each row; lazy on dask arrays."""
-        check_is_fitted(self)
+        check_is_fitted(self, "coef_")
         intercept = np.asarray(self.intercept_)
         if self.coef_.ndim == 1:
             return map_rows(self, X, Flattened(self.coef_, intercept), None, score_dtype(X))
@@ -109,7 +109,7 @@ class Ridge(RegressorMixin, RidgeModel):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> float:
         """Return R^2, computed block by block in bounded memory."""
-        check_is_fitted(self)
+        check_is_fitted(self, "coef_")
         model = LinearScores(self.coef_, np.asarray(self.intercept_))
         return determination(self, model, X, y, sample_weight, client)
 

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from rfcdask._types import Array
 from rfcdask.display import Facts, Shown
 from rfcdask.linear.facts import model_facts
+from rfcdask.linear.inputs import require_weight
 from rfcdask.linear.moments import Moments
 from rfcdask.linear.ridge_solve import check_alphas, choose, solve
 from rfcdask.plots import plot_curve
@@ -63,6 +64,7 @@ class RidgeModel(Shown, BaseEstimator):
             alphas = check_alphas(self.alphas)
             self.alpha_, self.path_ = choose(train, held_out, alphas, self.fit_intercept)
         moments = train.merge(held_out)
+        require_weight(moments.weight)
         self._solve(moments if before is None else before.merge(moments))
 
     def _solve(self, moments: Moments) -> None:

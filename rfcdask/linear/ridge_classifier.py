@@ -110,7 +110,7 @@ class RidgeClassifier(ClassifierMixin, RidgeModel):
 
     def decision_function(self, X: Any) -> Array | DaskArray:
         """Return scores: one a row for two classes, else one a class; lazy on dask arrays."""
-        check_is_fitted(self)
+        check_is_fitted(self, "coef_")
         if len(self.coef_) == 1:
             flat = Flattened(self.coef_, self.intercept_)
             return map_rows(self, X, flat, None, score_dtype(X))
@@ -119,13 +119,13 @@ class RidgeClassifier(ClassifierMixin, RidgeModel):
 
     def predict(self, X: Any) -> Array | DaskArray:
         """Return the class of each row; lazy on dask arrays."""
-        check_is_fitted(self)
+        check_is_fitted(self, "coef_")
         model = Classes(self.coef_, self.intercept_, self.classes_)
         return map_rows(self, X, model, None, self.classes_.dtype)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> float:
         """Return the accuracy, computed block by block in bounded memory."""
-        check_is_fitted(self)
+        check_is_fitted(self, "coef_")
         model = Classes(self.coef_, self.intercept_, self.classes_)
         return accuracy(self, model, X, y, sample_weight, client)
 

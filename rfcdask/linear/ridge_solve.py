@@ -27,21 +27,42 @@ def check_alphas(alphas: Sequence[Any]) -> list[float]:
 
 def solve(moments: Moments, alpha: float, intercept: bool) -> tuple[Array, Array]:
     """Return coefficients of shape (J, T) and intercepts of shape (T,) for one penalty."""
-    gram, cross = _system(moments, intercept)
+    coef = _coefficients(*_system(moments, intercept), alpha)
+    return coef, _intercept(moments, coef, intercept)
+
+
+def _coefficients(gram: Array, cross: Array, alpha: float) -> Array:
     penalized = gram.copy()
     penalized[np.diag_indices_from(penalized)] += alpha
+    # Columns in one unit: a large one must not make the others look as if they depended on it.
+    units = _units(penalized)
+    penalized /= units[:, None]
+    penalized /= units
+    scaled = cross / units[:, None]
     try:
-        factor = scipy.linalg.cho_factor(penalized, lower=True, overwrite_a=True)
-        coef = scipy.linalg.cho_solve(factor, cross)
+        factor = scipy.linalg.cho_factor(penalized, lower=True)
+        coef: Array = scipy.linalg.cho_solve(factor, scaled) / units[:, None]
         # A factor that barely exists solves nothing: tiny pivots mean columns that depend on
         # others, for which the smallest solution is the useful one.
         pivots = np.abs(np.diag(factor[0]))
         sound = pivots.min() > 1e-7 * pivots.max()
     except scipy.linalg.LinAlgError:
         sound = False
-    if not sound:
-        coef = Path(gram, cross).at(alpha)
-    return coef, _intercept(moments, coef, intercept)
+    if sound:
+        return np.asarray(coef)
+    if _alike(units):
+        return Path(gram, cross).at(alpha)
+    return np.asarray(Path(penalized, scaled).at(0.0) / units[:, None])
+
+
+def _units(gram: Array) -> Array:
+    units = np.sqrt(np.maximum(np.diag(gram), 0.0))
+    return np.where(units == 0, 1.0, units)
+
+
+def _alike(units: Array) -> bool:
+    """Tell whether columns are so alike in size that one eigendecomposition serves them all."""
+    return bool(units.max() <= 1e3 * units.min())
 
 
 def choose(
@@ -53,10 +74,11 @@ def choose(
     """
     if train.weight == 0 or held_out.weight == 0:
         raise ValueError("Too few rows to hold some out; give one alpha instead of several.")
-    path = Path(*_system(train, intercept))
+    gram, cross = _system(train, intercept)
+    path = Path(gram, cross) if _alike(_units(gram)) else None
     errors = []
     for alpha in alphas:
-        coef = path.at(alpha)
+        coef = _coefficients(gram, cross, alpha) if path is None else path.at(alpha)
         error = squared_error(held_out, coef, _intercept(train, coef, intercept))
         errors.append({"alpha": alpha, "held_out_error": error})
     best = min(errors, key=lambda entry: entry["held_out_error"])

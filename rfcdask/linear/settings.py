@@ -58,7 +58,7 @@ def check_settings(model: Any) -> Settings:
         batch=None
         if model.batch_size == "auto"
         else _positive_integer("batch_size", model.batch_size),
-        eta0=_positive("eta0", model.eta0),
+        eta0=check_positive("eta0", model.eta0),
         fit_intercept=bool(model.fit_intercept),
         held_out=_fraction("validation_fraction", model.validation_fraction) if stops else 0.0,
         patience=_positive_integer("patience", model.patience) if stops else 0,
@@ -81,7 +81,8 @@ def _number(value: Any) -> bool:
     return real and not isinstance(value, bool) and bool(np.isfinite(value))
 
 
-def _positive(name: str, value: Any) -> float:
+def check_positive(name: str, value: Any) -> float:
+    """Return a positive number, or say that it is none."""
     if not _number(value) or value <= 0:
         raise ValueError(f"{name}={value!r} must be a positive number.")
     return float(value)

@@ -176,7 +176,7 @@ class SGDClassifier(ClassifierMixin, StochasticModel):
             ordered = _warn_if_sorted(labels, blocks, seed)
             lesson = self._classes_lesson(matrix, labels, loss, weights is not None, seed)
             lesson = replace(lesson, classes=known, ordered=ordered)
-            outcome = self._train(runner, blocks, lesson, self._course(matrix, seed))
+            outcome = self._train(runner, blocks, lesson, self._course(matrix, lesson, labels))
         self._keep(outcome, lesson)
         return self
 
@@ -194,7 +194,12 @@ class SGDClassifier(ClassifierMixin, StochasticModel):
         The first call needs `classes`, the labels of all calls. ``alpha="auto"`` counts the
         rows of the first call.
         """
-        first = not hasattr(self, "classes_")
+        first = not hasattr(self, "coef_")
+        if isinstance(self.class_weight, str):
+            raise ValueError(
+                f"class_weight={self.class_weight!r} needs all labels at once; use fit, or give a "
+                "dict."
+            )
         if first and classes is None:
             raise ValueError("classes must be passed on the first call to partial_fit.")
         if classes is not None:
@@ -214,7 +219,7 @@ class SGDClassifier(ClassifierMixin, StochasticModel):
 
     def decision_function(self, X: Any) -> Array | DaskArray:
         """Return scores: one a row for two classes, else one a class; lazy on dask arrays."""
-        check_is_fitted(self)
+        check_is_fitted(self, "coef_")
         if len(self.coef_) == 1:
             flat = Flattened(self.coef_, self.intercept_)
             return map_rows(self, X, flat, None, score_dtype(X))
@@ -223,20 +228,20 @@ class SGDClassifier(ClassifierMixin, StochasticModel):
 
     def predict(self, X: Any) -> Array | DaskArray:
         """Return the class of each row; lazy on dask arrays."""
-        check_is_fitted(self)
+        check_is_fitted(self, "coef_")
         return map_rows(self, X, self._model(), None, self.classes_.dtype)
 
     @available_if(lambda self: self._has_probabilities())
     def predict_proba(self, X: Any) -> Array | DaskArray:
         """Return the probability of each class under the logistic model; lazy on dask arrays."""
-        check_is_fitted(self)
+        check_is_fitted(self, "coef_")
         softmax = self._loss_code() == SOFTMAX and len(self.classes_) > 2
         function = Probabilities(self.coef_, self.intercept_, softmax)
         return map_rows(self, X, function, len(self.classes_), score_dtype(X))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> float:
         """Return the accuracy, computed block by block in bounded memory."""
-        check_is_fitted(self)
+        check_is_fitted(self, "coef_")
         return accuracy(self, self._model(), X, y, sample_weight, client)
 
     def _model(self) -> Classes:

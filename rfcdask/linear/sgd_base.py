@@ -14,6 +14,7 @@ from rfcdask._types import Array, DaskArray
 from rfcdask.display import Facts, Shown
 from rfcdask.linear.checkpoint import Checkpoint
 from rfcdask.linear.facts import model_facts
+from rfcdask.linear.labels import Labels
 from rfcdask.linear.lesson import Lesson, State
 from rfcdask.linear.settings import Settings, check_settings
 from rfcdask.linear.stream import Blocks, Runner
@@ -74,11 +75,11 @@ class StochasticModel(Shown, BaseEstimator):
             **more,
         )
 
-    def _course(self, X: DaskArray, seed: int) -> Course:
+    def _course(self, X: DaskArray, lesson: Lesson, labels: Labels | None = None) -> Course:
         settings = self._settings()
         checkpoint = None
         if settings.checkpoint is not None:
-            checkpoint = Checkpoint(settings.checkpoint, self._fingerprint(X, seed))
+            checkpoint = Checkpoint(settings.checkpoint, self._fingerprint(X, lesson, labels))
         return Course(
             settings.epochs,
             settings.patience,
@@ -88,7 +89,7 @@ class StochasticModel(Shown, BaseEstimator):
             settings.progress,
         )
 
-    def _fingerprint(self, X: DaskArray, seed: int) -> dict[str, Any]:
+    def _fingerprint(self, X: DaskArray, lesson: Lesson, labels: Labels | None) -> dict[str, Any]:
         """Return what must be the same for a run to go on from a checkpoint."""
         free = {"checkpoint", "checkpoint_every", "progress", "persist", "random_state"}
         shown = {k: repr(v) for k, v in self.get_params(deep=False).items() if k not in free}
@@ -97,8 +98,13 @@ class StochasticModel(Shown, BaseEstimator):
             "rows": X.shape[0],
             "columns": X.shape[1],
             "chunks": zlib.crc32(repr(chunks).encode()),
+            "targets": lesson.outputs,
+            "weights": lesson.weighted,
         }
-        return {"model": type(self).__name__, **shown, **shape, "seed": seed}
+        if labels is not None:
+            known = repr((labels.classes.tolist(), labels.counts.tolist()))
+            shape["labels"] = zlib.crc32(known.encode())
+        return {"model": type(self).__name__, **shown, **shape, "seed": lesson.seed}
 
     def _seed(self) -> int:
         path = self._settings().checkpoint

@@ -17,6 +17,7 @@ from rfcdask.linear.losses import REGRESSOR_LOSSES
 from rfcdask.linear.persistence import keep_or_recompute
 from rfcdask.linear.predictor import Flattened, LinearScores, determination, map_rows, score_dtype
 from rfcdask.linear.runners import open_runner
+from rfcdask.linear.settings import check_positive
 from rfcdask.linear.sgd_base import StochasticModel
 
 
@@ -104,7 +105,7 @@ patience, checkpoint, checkpoint_every, persist, random_state, progress
         with open_runner(client) as runner:
             matrix = keep_or_recompute(runner, matrix, self.epochs, self.persist, client)
             blocks = make_blocks(matrix, target, weights)
-            outcome = self._train(runner, blocks, lesson, self._course(matrix, seed))
+            outcome = self._train(runner, blocks, lesson, self._course(matrix, lesson))
         self._keep(outcome, lesson)
         return self._flatten(target)
 
@@ -114,6 +115,11 @@ patience, checkpoint, checkpoint_every, persist, random_state, progress
         matrix, target, weights = self._columns(X, y, sample_weight, reset=first)
         seed = self.seed_ if hasattr(self, "seed_") else self._seed()
         lesson = self._in_pieces(self._target_lesson(matrix, target, weights is not None, seed))
+        if not first and lesson.outputs != len(np.atleast_1d(self.intercept_)):
+            raise ValueError(
+                f"y has {lesson.outputs} target(s) a row, but the calls before had "
+                f"{len(np.atleast_1d(self.intercept_))}; give the same targets in every call."
+            )
         with open_runner(client) as runner:
             outcome = self._learn_more(runner, make_blocks(matrix, target, weights), lesson)
         self._keep(outcome, lesson)
@@ -121,7 +127,7 @@ patience, checkpoint, checkpoint_every, persist, random_state, progress
 
     def predict(self, X: Any) -> Array | DaskArray:
         """Return the prediction for each row; lazy on dask arrays."""
-        check_is_fitted(self)
+        check_is_fitted(self, "coef_")
         if self.coef_.ndim == 1:
             flat = Flattened(self.coef_, np.asarray(self.intercept_))
             return map_rows(self, X, flat, None, score_dtype(X))
@@ -130,7 +136,7 @@ patience, checkpoint, checkpoint_every, persist, random_state, progress
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> float:
         """Return R^2, computed block by block in bounded memory."""
-        check_is_fitted(self)
+        check_is_fitted(self, "coef_")
         model = LinearScores(self.coef_, np.asarray(self.intercept_))
         return determination(self, model, X, y, sample_weight, client)
 
@@ -148,7 +154,12 @@ patience, checkpoint, checkpoint_every, persist, random_state, progress
         outputs = 1 if y.ndim == 1 else int(y.shape[1])
         code = REGRESSOR_LOSSES[self.loss]
         return self._lesson(
-            X, weighted, seed, loss=code, outputs=outputs, epsilon=float(self.epsilon)
+            X,
+            weighted,
+            seed,
+            loss=code,
+            outputs=outputs,
+            epsilon=check_positive("epsilon", self.epsilon),
         )
 
     def _flatten(self, y: DaskArray) -> Self:

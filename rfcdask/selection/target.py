@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import type_of_target
 
 from rfcdask._types import Array, IntArray, Matrix
 from rfcdask.kernels import Kernel
+from rfcdask.label_checks import missing_labels
 from rfcdask.selection.tiles import slices, symmetric
 from rfcdask.threads import map_tiles, one_blas_thread
 
@@ -135,21 +136,13 @@ class PairTarget:
     extra: Array | float = 0.0
 
 
-def _missing(y: Array) -> Array:
-    if y.dtype.kind == "f":
-        return ~np.isfinite(y)
-    if y.dtype.kind != "O":
-        return np.zeros(0, bool)
-    return np.array([value is None or value != value for value in y.ravel()])
-
-
 def label_columns(y: Array) -> Array:
     """Return centred label columns with mean squared row norm 1.
 
     Classes become one column each (one against the rest); numbers and 0-1 columns stay columns.
     """
     y = np.asarray(y)
-    missing = _missing(y)
+    missing = missing_labels(y)
     if missing.any():
         raise ValueError(
             f"y has {int(missing.sum())} of {len(y)} sampled labels missing (None, NaN or "
