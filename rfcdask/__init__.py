@@ -4,6 +4,7 @@ Names are imported when they are first used: ``import rfcdask`` costs nothing, a
 command line's ``--help`` and shell completion.
 """
 
+import os
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -57,6 +58,25 @@ __all__ = [
     "synthetic",
     "tune",
 ]
+
+
+def _find_place_for_compiled_code() -> None:
+    """Give numba a folder it may write to, where neither the package nor the home is one.
+
+    In a container with a user of its own numba would refuse to load the package at all.
+    """
+    here = os.path.dirname(os.path.abspath(__file__))
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    while home != os.path.dirname(home) and not os.path.exists(home):
+        home = os.path.dirname(home)
+    if "NUMBA_CACHE_DIR" in os.environ or os.access(here, os.W_OK) or os.access(home, os.W_OK):
+        return
+    import tempfile
+
+    os.environ["NUMBA_CACHE_DIR"] = tempfile.mkdtemp(prefix="rfcdask-numba-")
+
+
+_find_place_for_compiled_code()
 
 _NAMES = {
     "rfcdask.cluster": ("connect",),

@@ -15,6 +15,7 @@ from rfcdask._types import Array, DaskArray, FloatArray
 from rfcdask.blocks import check_finite, feature_dtype
 from rfcdask.data import Dataset
 from rfcdask.data.stats import ColumnStats, column_stats, merge
+from rfcdask.data.views import standardized
 from rfcdask.lazy_output import lazy_on_dask
 from rfcdask.linear.inputs import as_matrix, dense, make_blocks
 from rfcdask.linear.runners import open_runner
@@ -115,11 +116,8 @@ def _add_block(_: Any, block: tuple[Any, ...], index: int) -> ColumnStats:
 
 
 def _standard(X: Array, mean: FloatArray, deviation: FloatArray, dtype: Any) -> Array:
-    """Do what a data set's `standardize` does, in the same order and precision."""
-    values = to_dense(X).astype(dtype)
-    values -= mean.astype(dtype)
-    values /= deviation.astype(dtype)
-    return values
+    """Do what a data set's `standardize` does."""
+    return standardized(to_dense(X), mean, deviation, dtype)
 
 
 def wants_standardizing(dataset: Dataset) -> bool:

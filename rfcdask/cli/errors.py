@@ -77,7 +77,8 @@ def _fail(ctx: click.Context, error: Exception) -> None:
     debug = bool(ctx.meta.get(_DEBUG))
     if debug:
         traceback.print_exception(error, file=sys.stderr)
-    _say(f"Error: {sentence(error, expected=code != FAILED)}", fg="red")
+    text = sentence(error, expected=code != FAILED, command=ctx.info_name)
+    _say(f"Error: {text}", fg="red")
     if code == FAILED and not debug:
         _say("Call again with --debug for the traceback.")
     ctx.exit(code)
@@ -100,11 +101,12 @@ def _is(error: BaseException, module: str, name: str) -> bool:
     return found is not None and isinstance(error, found)
 
 
-def sentence(error: BaseException, *, expected: bool = True) -> str:
+def sentence(error: BaseException, *, expected: bool = True, command: str | None = None) -> str:
     """Return an error as one line; an unexpected one with its kind."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{os.fspath(error.filename)}: {error.strerror}."
-    text = in_options(" ".join(str(error).split()))
+    text = " ".join(str(error).split())
+    text = in_settings(text) if command == "run" else in_options(text)
     if not text:
         return type(error).__name__
     return text if expected or isinstance(error, MemoryError) else f"{type(error).__name__}: {text}"
@@ -153,6 +155,26 @@ _OPTIONS = {
     ]
 }
 _ARGUMENT = re.compile(rf"(?<![\w/.])({'|'.join(_OPTIONS)})=('[^']*'|[\w.+-]*\w)?(?![\w=]*/)")
+
+
+_SETTINGS = ["nan", "task", "project", "scale", "gamma", "kernel", "epochs", *_OPTIONS]
+_SETTING = re.compile(rf"(?<![\w/.-])({'|'.join(_SETTINGS)})=('[^']*'|[\w.+-]*\w)?(?![\w=]*/)")
+
+
+def in_settings(text: str) -> str:
+    """Return a message of the Python interface in the words of ``rfcdask run``.
+
+    It has one option for everything, ``--set name=value``, and one for the label.
+    """
+    text = text.replace("overwrite=True", "--overwrite")
+
+    def said(found: re.Match[str]) -> str:
+        name, value = found[1], (found[2] or "").strip("'")
+        if text[: found.start()].endswith("--set "):
+            return found[0]
+        return f"--label {value}".rstrip() if name == "label" else f"--set {name}={value}"
+
+    return _SETTING.sub(said, text)
 
 
 def in_options(text: str) -> str:

@@ -125,7 +125,9 @@ def fit(
         raise click.UsageError("--map none with --learner none leaves nothing to fit.")
     if settings["label_weight"] is not None and settings["map_name"] != "compressed-labels":
         raise click.UsageError("--label-weight is for --map compressed-labels.")
-    require_free(model, settings["overwrite"])
+    target = require_free(model, settings["overwrite"])
+    if target.exists() and not (target / "model.json").is_file():
+        raise FileExistsError(f"{model} is no saved model: choose another path.")
     check_data(data, settings)
     if tuned:
         _take_over(click.get_current_context(), settings, tuned)

@@ -216,11 +216,13 @@ def _label_of(path: str, kind: str, like: dict[str, Any], given: dict[str, Any])
             names = tuple(pyarrow.parquet.read_schema(file).names)
     if like.get("label") is not None and like["label"] in names:
         return like["label"]
+    known = [name for name in names if name.lower() in LABEL_NAMES]
+    if like.get("label") is None and len(known) == 1:  # found by its name then, and so now
+        return known[0]
     if len(names) == like["columns_in_file"]:
         return False
     if isinstance(like.get("label"), int):
         return like["label"]
-    known = [name for name in names if name.lower() in LABEL_NAMES]
     return known[0] if len(known) == 1 else None
 
 

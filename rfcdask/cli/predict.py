@@ -13,7 +13,14 @@ import click
 from rfcdask.cli import common
 from rfcdask.cli.errors import ReaderGoneError
 from rfcdask.cli.inputs import check_data, file_options
-from rfcdask.cli.outputs import move_into_place, remove, require_free, unfinished, whole_file
+from rfcdask.cli.outputs import (
+    move_into_place,
+    remove,
+    require_free,
+    store_state,
+    unfinished,
+    whole_file,
+)
 
 ENDINGS = (".csv", ".npy", ".zarr")
 
@@ -59,6 +66,7 @@ def predict(
         if Path(dest).suffix not in ENDINGS:
             raise click.BadParameter(f"{dest!r} must end in {', '.join(ENDINGS)}, or be -.")
         require_free(dest, overwrite)
+        _require_replaceable(Path(dest), data)
     check_data(data, options)
     saved = load_model(model)
     require_learner(saved, model)
@@ -70,6 +78,18 @@ def predict(
         _write(lazy, _header(saved, output), dest, overwrite, client)
     if dest != "-":
         common.note(f"{dest}: {lazy.shape[0]:,} rows")
+
+
+def _require_replaceable(target: Path, data: str) -> None:
+    """Refuse to replace a folder that no prediction was written to."""
+    if not target.is_dir():
+        return
+    if Path(data).absolute() == target.absolute() or store_state(target) is not None:
+        raise FileExistsError(f"{target} is a store of rows: choose another destination.")
+    if not (target / "zarr.json").is_file():
+        raise FileExistsError(
+            f"{target} is a folder and no prediction: choose another destination."
+        )
 
 
 def _lazily(saved: Any, X: Any, output: str) -> Any:

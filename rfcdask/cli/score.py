@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from rfcdask.cli import common
-from rfcdask.cli.inputs import check_data, file_options
+from rfcdask.cli.inputs import check_data, file_options, is_store
 
 
 @click.command()
@@ -41,6 +41,11 @@ def score(
     from rfcdask.cli.using import load_model, require_learner, rows_for
 
     check_data(data, options)
+    if held_out and not is_store(data):
+        raise ValueError(
+            f"--held-out needs the store that {model} was fitted on, and {data} is a file, whose "
+            "rows were shuffled for the fit: ingest it once, and fit and score the store."
+        )
     saved = load_model(model)
     require_learner(saved, model)
     with (

@@ -55,8 +55,14 @@ def numeric_or_text(column: Any, text: bool | None) -> Array:
     if text:
         return np.asarray(values, object)
     try:
-        return np.array([np.nan if value is None else float(value) for value in values])
+        return np.array([np.nan if value is None else _number(value) for value in values])
     except ValueError:
         if text is False:
             raise
         return np.asarray(values, object)
+
+
+def _number(text: str) -> float:
+    if "_" in text:  # Python reads 1_0 as ten, and nobody else does
+        raise ValueError(text)
+    return float(text)

@@ -13,6 +13,7 @@ from rfcdask.data.errors import DataError
 DELIMITERS = (",", "\t", ";", "|", " ")
 SAMPLE_BYTES = 2**18
 SAMPLE_LINES = 20
+_MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,27 @@ def _has_header(rows: list[list[str]]) -> bool:
     first = [is_number(field) for field in rows[0]]
     if not any(first):
         return True
-    if all(first) or len(rows) < 2:
+    if len(rows) < 2:
         return False
-    # Some names are numbers: a header is then a line whose pattern the next one does not share.
-    return first != [is_number(field) for field in rows[1]]
+    if all(first):
+        return _counts_columns(rows)
+    # Some names are numbers: a header is then a line whose pattern the next one does not share,
+    # but for fields that are missing in either.
+    return any(
+        is_number(name) != is_number(field)
+        for name, field in zip(rows[0], rows[1], strict=False)
+        if not (_is_missing(name) or _is_missing(field))
+    )
+
+
+def _counts_columns(rows: list[list[str]]) -> bool:
+    """Tell the numbers 0, 1, 2, ... that pandas writes for columns without names from a row."""
+    numbers = [str(place) for place in range(len(rows[0]))]
+    return len(numbers) > 1 and rows[0] == numbers and rows[1] != numbers
+
+
+def _is_missing(field: str) -> bool:
+    return field.strip().lower() in _MISSING
 
 
 def is_number(text: str) -> bool:

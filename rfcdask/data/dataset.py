@@ -116,7 +116,13 @@ class Dataset:
         The statistics are those of all rows of the store, also for the parts of a split, so that
         both parts get the same map. Constant columns become 0.
         """
-        deviation = np.sqrt(self.variance)
+        variance = self.variance
+        if not np.isfinite(variance).all():
+            raise DataError(
+                f"column {int(np.argmax(~np.isfinite(variance)))} holds values too large to be "
+                "squared, so it has no deviation to divide by: scale it down first, with scale=."
+            )
+        deviation = np.sqrt(variance)
         deviation[deviation == 0] = 1.0
         reader = StandardReader(self.reader, tuple(self.mean.tolist()), tuple(deviation.tolist()))
         attrs = {key: value for key, value in self.attrs.items() if key not in _STATISTICS}

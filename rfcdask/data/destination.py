@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import zarr
@@ -19,6 +26,11 @@ from rfcdask.data.stats import merge
 from rfcdask.data.survey import Survey
 from rfcdask.data.write import Plan
 from rfcdask.seeds import seed_of
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -63,6 +75,32 @@ def found_finished(location: Location, request: Request, *, overwrite: bool) -> 
             "overwrite=True to start anew."
         )
     return False
+
+
+@contextmanager
+def only_writer(location: Location) -> Iterator[None]:
+    """Keep a second process on this machine from writing the same local store."""
+    if not location.is_local or fcntl is None:
+        yield
+        return
+    # Not in the store nor beside it; the lock goes with the process, an empty file stays.
+    mark = hashlib.sha256(os.path.realpath(location.url).encode()).hexdigest()[:24]
+    path = Path(tempfile.gettempdir()) / f"rfcdask-{os.getuid()}-{mark}.lock"
+    with open(path, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise StoreExistsError(
+                f"another process is writing {location}: wait for it, or choose another "
+                "destination."
+            ) from None
+        yield
+
+
+def is_finished(location: Location) -> bool:
+    """Tell whether there is a whole zarr store, ours or somebody else's."""
+    attrs = _attrs(location) if location.exists() else None
+    return attrs is not None and ("request" not in attrs or bool(attrs.get("complete")))
 
 
 def _attrs(location: Location) -> dict[str, Any] | None:
@@ -145,6 +183,12 @@ def check_space(plan: Plan, *, scratch: bool) -> None:
         )
 
 
+def _label_checksum(journal: Journal, plan: Plan) -> int | None:
+    """Return what tells two sets of labels of the same rows apart."""
+    sums = [journal.labels(block) for block in range(plan.layout.n_blocks)]
+    return None if None in sums else zlib.crc32(repr(sums).encode())
+
+
 def finish(plan: Plan, rows: Source, survey: Survey, request: Request, seed: int | None) -> None:
     """Put the statistics of all blocks together and mark the store as complete."""
     journal = Journal(plan.location)
@@ -169,6 +213,7 @@ def finish(plan: Plan, rows: Source, survey: Survey, request: Request, seed: int
         "seed": seed,
         "scale": getattr(rows, "scale", None) if scale is None else scale,
         "dropped_rows": len(survey.dropped),
+        "label_checksum": _label_checksum(journal, plan),
         **stats.attributes(),
     }
     group = zarr.open_group(store=plan.location.store(read_only=False), mode="r+")

@@ -135,8 +135,15 @@ def _from_array(X: Any, y: Any) -> Source:
         return DaskRows(X, _lazy_labels(X, y))
     if isinstance(X, zarr.Array):
         return ArrayRows(((InMemory(X, f"zarr array {X.path or X.store}"), _label_handle(y)),))
-    rows: Any = X.tocsr() if is_sparse(X) else np.asarray(X)
+    rows: Any = X.tocsr() if is_sparse(X) else _unmasked(X)
     return ArrayRows(((InMemory(rows, "X"), _label_handle(y)),))
+
+
+def _unmasked(X: Any) -> Any:
+    """Return an array whose masked entries are NaN, which `nan=` then rules on."""
+    if not np.ma.is_masked(X):
+        return np.asarray(X)
+    return X.astype(np.result_type(X.dtype, np.float32)).filled(np.nan)
 
 
 def _lazy_labels(X: Any, y: Any) -> Any:

@@ -6,6 +6,7 @@ import os
 import shutil
 import tarfile
 import zipfile
+import zlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -164,8 +165,11 @@ def _unpacked(part: Part, file: Path, folder: Path) -> tuple[Path, Path | None]:
 
 
 def _extract(archive: Path, member: str, folder: Path) -> Path:
-    target = folder / member
-    if target.exists() and target.stat().st_mtime >= archive.stat().st_mtime:
+    facts = archive.stat()
+    # Of each archive a folder of its own: another one may hold members of the same name.
+    mark = zlib.crc32(f"{archive.absolute()} {facts.st_size} {facts.st_mtime_ns}".encode())
+    target = folder / f"{mark:08x}" / member
+    if target.exists():
         return target
     part = target.with_name(target.name + ".part")
     part.parent.mkdir(parents=True, exist_ok=True)

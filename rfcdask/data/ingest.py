@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from numbers import Real
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from dask.base import tokenize
 from dask.utils import parse_bytes
 
 from rfcdask.compute import current_client
 from rfcdask.data.dataset import Dataset
-from rfcdask.data.destination import Request, begin, finish, found_finished, prepare
+from rfcdask.data.destination import (
+    Request,
+    begin,
+    finish,
+    found_finished,
+    is_finished,
+    only_writer,
+    prepare,
+)
 from rfcdask.data.detect import opened_source
 from rfcdask.data.drive import shuffle_blocks, write_blocks
 from rfcdask.data.errors import DataError
@@ -23,6 +34,10 @@ from rfcdask.data.source import Source, Wishes
 from rfcdask.data.store import open_location
 from rfcdask.data.survey import Survey
 from rfcdask.data.write import Plan, destination_errors
+from rfcdask.persist import put_in_place
+
+UNFINISHED = ".unfinished"
+"""What a store is called that will replace another."""
 
 
 def ingest(
@@ -120,12 +135,20 @@ def ingest(
     >>> rf.ingest((X, y), "memory://doctest.zarr", overwrite=True).X.shape
     (100, 3)
     """
+    scale, n_columns = _number("scale", scale, float), _number("n_columns", n_columns, int)
+    project = _number("project", project, int)
     block_bytes = parse_bytes(block_size)
     _check(task, nan, scale, compressor, block_bytes, project)
+    type_name = None if dtype is None else _type_name(dtype)
     client = current_client(client)
     location = Location.of(dest, storage_options)
+    # A store that is whole stays until the new one is too: a source that turns out to be bad costs
+    # nothing, and rows may be read from the very store that they replace.
+    final = location
+    if overwrite and location.is_local and is_finished(location):
+        location = Location.of(location.url + UNFINISHED)
     wishes = Wishes(label, task, nan, n_columns, zero_based, delimiter, header, progress, client)
-    with opened_source(source, format, label) as rows:
+    with only_writer(location), opened_source(source, format, label) as rows:
         request = Request(
             source=rows.identity(),
             options={
@@ -135,7 +158,7 @@ def ingest(
                 "random_state": _plain_seed(random_state),
                 "task": task,
                 "nan": nan,
-                "dtype": None if dtype is None else str(dtype),
+                "dtype": type_name,
                 "scale": scale,
                 "n_columns": n_columns,
                 "zero_based": zero_based,
@@ -152,7 +175,9 @@ def ingest(
         survey = _survey(rows, wishes, Journal(location), check)
         plan = _plan(location, rows, survey, request, seed)
         _write(plan, rows, survey, request, seed, progress, client)
-    return open_location(location)
+    if location != final:
+        put_in_place(Path(location.url), Path(final.url))
+    return open_location(final)
 
 
 def _check(
@@ -177,6 +202,26 @@ def _check(
         raise DataError(f"project={project}: give the number of columns to keep, at least 1.")
 
 
+def _type_name(dtype: Any) -> str:
+    try:
+        kind = np.dtype(dtype)
+    except TypeError:
+        kind = np.dtype(object)
+    if kind.kind not in "biuf" or kind.itemsize > 8:
+        raise DataError(f"dtype={dtype!r} is no type of numbers that a store holds.")
+    return str(kind.name)
+
+
+def _number(name: str, value: Any, kind: type) -> Any:
+    """Return a number of Python, which JSON can hold; None stays None."""
+    if value is None:
+        return None
+    good = isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
+    if not good or kind(value) != value:
+        raise DataError(f"{name}={value!r} is no {'number' if kind is float else 'whole number'}.")
+    return kind(value)
+
+
 def _plain_seed(random_state: Any) -> Any:
     # A generator moves on between calls, so the seed that was drawn from it first is kept.
     return random_state if isinstance(random_state, int) else None
@@ -199,7 +244,7 @@ def _survey(
             )
         if check is not None:
             check(survey)
-    except DataError:
+    except Exception:
         # Nothing is written yet: leave no unfinished store behind that stands in the way.
         journal.location.delete()
         raise

@@ -31,9 +31,14 @@ class Journal:
         """Return the blocks that are written."""
         return _numbers(self.location.names(_BLOCKS), ".json")
 
-    def record(self, block: int, stats: ColumnStats) -> None:
-        """Note that a block is written, with the statistics of its rows."""
-        self._save(f"{_BLOCKS}/{block:06d}.json", stats.to_json())
+    def record(self, block: int, stats: ColumnStats, labels: int | None = None) -> None:
+        """Note that a block is written, with the statistics of its rows and a sum of its labels."""
+        self._save(f"{_BLOCKS}/{block:06d}.json", stats.to_json() | {"labels": labels})
+
+    def labels(self, block: int) -> int | None:
+        """Return the checksum of the labels of a written block."""
+        found: int | None = self._load(f"{_BLOCKS}/{block:06d}.json").get("labels")
+        return found
 
     def stats(self, block: int) -> ColumnStats:
         """Return the statistics of a written block."""

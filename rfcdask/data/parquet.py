@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,8 @@ from rfcdask.data.source import Batch, Wishes, between
 from rfcdask.data.survey import Survey, bad_rows_of
 from rfcdask.data.textfiles import file_facts
 from rfcdask.progress import track
+
+_UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 
 
 class ParquetFiles:
@@ -44,8 +47,8 @@ class ParquetFiles:
 
     def survey(self, wishes: Wishes) -> Survey:
         """Take types from the schema, and look for missing values and at the labels."""
-        schema = self._schema()
-        self._choose(schema, wishes)
+        schemas = self._schemas()
+        self._choose(schemas, wishes)
         bad, tally, place = [np.empty(0, np.int64)], LabelTally(), 0
         with track("checking the rows", None, "rows", progress=wishes.progress) as report:
             for path in self.paths:
@@ -65,7 +68,7 @@ class ParquetFiles:
             raise DataError(f"{self.paths[0]} holds no row: give a file with rows.")
         labels = None
         if self.label is not None:
-            given = None if tally.text else numpy_type(schema.field(self.label).type)
+            given = None if tally.text else self._common_type(schemas, self.label)
             labels = tally.conclude(self.paths[0], wishes.task, given)
         details = {"features": self.features, "label": self.label, "dtype": self.dtype.str}
         dtype = self.dtype.str
@@ -90,7 +93,7 @@ class ParquetFiles:
                 yield from between(batches, max(start - begin, 0), min(stop - begin, size))
             begin += size
 
-    def _schema(self) -> Any:
+    def _schemas(self) -> list[Any]:
         schemas = [_open(path).schema_arrow for path in self.paths]
         for path, schema in zip(self.paths, schemas, strict=True):
             if schema.names != schemas[0].names:
@@ -98,10 +101,11 @@ class ParquetFiles:
                     f"{path} has the columns {schema.names}, but {self.paths[0]} has "
                     f"{schemas[0].names}."
                 )
-        return schemas[0]
+        return schemas
 
-    def _choose(self, schema: Any, wishes: Wishes) -> None:
-        names = schema.names
+    def _choose(self, schemas: list[Any], wishes: Wishes) -> None:
+        # What pandas writes for an index without a name are row numbers, and no feature.
+        names = [name for name in schemas[0].names if not _UNNAMED_INDEX.fullmatch(name)]
         place = (
             default_label(self.paths[0], names)
             if wishes.label is None
@@ -111,14 +115,32 @@ class ParquetFiles:
         self.features = [name for name in names if name != self.label]
         if not self.features:
             raise DataError(f"{self.paths[0]} has no column besides the label.")
-        types = [numpy_type(schema.field(name).type) for name in self.features]
-        for name, kind in zip(self.features, types, strict=True):
-            if kind is None:
+        self.dtype = np.result_type(*(self._numbers(schemas, name) for name in self.features))
+        if self.label is not None:
+            kinds = [numpy_type(schema.field(self.label).type) is None for schema in schemas]
+            if len(set(kinds)) > 1:
+                other = self.paths[kinds.index(not kinds[0])]
                 raise DataError(
-                    f"{self.paths[0]}: column {name!r} holds {schema.field(name).type}, where "
-                    "numbers belong: encode or drop it first."
+                    f"the label {self.label!r} is text in one file and a number in another "
+                    f"({self.paths[0]}, {other}): write it in one way."
                 )
-        self.dtype = np.result_type(*types)
+
+    def _numbers(self, schemas: list[Any], name: str) -> np.dtype[Any]:
+        """Return the type that holds a feature of every file."""
+        for path, schema in zip(self.paths, schemas, strict=True):
+            if numpy_type(schema.field(name).type) is None:
+                raise DataError(
+                    f"{path}: column {name!r} holds {schema.field(name).type}, where numbers "
+                    "belong: encode or drop it first."
+                )
+        kind = self._common_type(schemas, name)
+        assert kind is not None
+        return kind
+
+    def _common_type(self, schemas: list[Any], name: str) -> np.dtype[Any] | None:
+        kinds = [numpy_type(schema.field(name).type) for schema in schemas]
+        known = [kind for kind in kinds if kind is not None]
+        return np.result_type(*known) if len(known) == len(kinds) else None
 
     def _batches(self, path: str) -> Iterator[tuple[Array, Array | None]]:
         width = max(1, len(self.features) * self.dtype.itemsize)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rfcdask._types import Array, IntArray
+from rfcdask._types import Array, FloatArray, IntArray
 from rfcdask.data.errors import DataError
 from rfcdask.data.reader import Reader, float_type
 
@@ -17,6 +17,19 @@ UNIT = 4096
 """Rows whose split is drawn together."""
 MOST_ROWS = 10**9
 """numpy draws hypergeometric numbers below this."""
+
+
+def standardized(X: Array, mean: FloatArray, deviation: FloatArray, dtype: np.dtype[Any]) -> Array:
+    """Return rows with the mean taken off and the deviation divided out, in `dtype`."""
+    values = X.astype(dtype)
+    rounded = mean.astype(dtype)
+    values -= rounded
+    # Of a mean far from zero float32 keeps too few digits; what it left out follows.
+    rest = mean - rounded
+    if np.any(np.abs(rest) > 1e-4 * deviation):
+        values -= rest.astype(dtype)
+    values /= deviation.astype(dtype)
+    return values
 
 
 @dataclass(frozen=True)
@@ -66,10 +79,7 @@ class StandardReader:
         return self._apply(X), y
 
     def _apply(self, X: Array) -> Array:
-        values = X.astype(self.dtype)
-        values -= np.asarray(self.mean, self.dtype)
-        values /= np.asarray(self.deviation, self.dtype)
-        return values
+        return standardized(X, np.asarray(self.mean), np.asarray(self.deviation), self.dtype)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,7 +68,8 @@ class WriteBlock:
             self._write("X", block, X)
             if y is not None:
                 self._write("y", block, y)
-            Journal(location).record(block, column_stats(X))
+            labels = None if y is None else zlib.crc32(np.ascontiguousarray(y).tobytes())
+            Journal(location).record(block, column_stats(X), labels)
 
     def _write(self, name: str, block: int, values: Array) -> None:
         location, layout = self.plan.location, self.plan.layout

@@ -155,3 +155,15 @@ def test_the_list_and_the_help_agree(name: str) -> None:
         if isinstance(option, click.Option) and not option.help
     ]
     assert undescribed == []
+
+
+def test_numba_finds_a_place_where_nothing_may_be_written() -> None:
+    code = (
+        "import os; os.environ.pop('NUMBA_CACHE_DIR', None); os.access = lambda *a, **k: False\n"
+        "import rfcdask as rf, numpy as np\n"
+        "place = os.environ['NUMBA_CACHE_DIR']\n"
+        "rf.RandomFeatures(2, random_state=0).fit_transform(np.eye(3))\n"
+        "print(len(os.listdir(place)) > 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"

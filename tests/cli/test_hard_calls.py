@@ -1,0 +1,68 @@
+"""Commands that would have lost a folder, or told somebody to use an option that is not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rfcdask.cli.errors import in_options, in_settings
+
+
+def test_predictions_replace_nothing_else(call: Any, files: Path, store: Path, model: Path) -> None:
+    (files / "keep.zarr").mkdir()
+    (files / "keep.zarr" / "thesis.txt").write_text("x")
+    for dest, words in (("keep.zarr", "and no prediction"), ("store.zarr", "a store of rows")):
+        done = call("predict", "fitted", "store.zarr", dest, "--overwrite")
+        assert done.exit_code == 2
+        assert words in done.stderr
+    assert (files / "keep.zarr" / "thesis.txt").read_text() == "x"
+    for _ in range(2):
+        done = call("predict", "fitted", "store.zarr", "p.zarr", "--overwrite", "-q")
+        assert done.exit_code == 0, done.stderr
+
+
+def test_a_folder_that_is_no_model_is_refused_before_the_work(call: Any, files: Path) -> None:
+    (files / "papers").mkdir()
+    (files / "papers" / "thesis.txt").write_text("x")
+    done = call("fit", "new.csv", "papers", "--overwrite")
+    assert done.exit_code == 2
+    assert "papers is no saved model" in done.stderr
+    assert not (files / "papers.unfinished").exists()
+
+
+def test_rows_held_out_of_a_file_are_not_known(call: Any, files: Path, model: Path) -> None:
+    done = call("score", "fitted", "new.csv", "--held-out")
+    assert done.exit_code == 2
+    assert "--held-out needs the store" in done.stderr
+
+
+def test_a_label_by_name_is_never_a_feature(call: Any, files: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    y = (X[:, 2] > 0).astype(int)
+    np.savetxt(files / "whole.csv", np.c_[X, y], delimiter=",", header="a,b,c,target", comments="")
+    short = np.c_[X[:, :2], y]
+    np.savetxt(files / "short.csv", short, delimiter=",", header="a,b,target", comments="")
+    line = "fit whole.csv known --map none --learner ridge -q"
+    assert call(*line.split()).exit_code == 0
+    done = call("predict", "known", "short.csv")
+    assert done.exit_code == 2
+    assert "has 2 columns, but the model was fitted on 3" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "command", "run"),
+    [
+        ("pass nan='drop' to leave out", "pass --drop-nan to leave out", "pass --set nan=drop to"),
+        ("test_size=0.99 leaves", "--test-size 0.99 leaves", "--set test_size=0.99 leaves"),
+        ("pass label= with one of", "pass --label with one of", "pass --label with one of"),
+        ("pass --set task=classification", None, "pass --set task=classification"),
+        ("pass overwrite=True.", "pass --overwrite.", "pass --overwrite."),
+    ],
+)
+def test_remedies_in_the_words_of_the_command(text: str, command: str | None, run: str) -> None:
+    assert command is None or command in in_options(text)
+    assert run in in_settings(text)

@@ -1,0 +1,180 @@
+"""Sources as people have them: files that do not quite agree, and stores that must not be lost."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import rfcdask as rf
+from rfcdask.data.csv_dialect import sniff
+from rfcdask.data.errors import DataError
+
+RNG = np.random.default_rng(0)
+A, Y = RNG.normal(size=(200, 3)), np.arange(200) % 2
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([1, 2, 3], [1.5, 2.7, -3.9]),
+        (np.array([1, 2, 3], np.uint8), [300, -1, 70000]),
+        ([True, False, True], [2, 3, 4]),
+    ],
+)
+def test_parquet_files_of_several_types_lose_nothing(
+    first: Any, second: Any, tmp_path: Path
+) -> None:
+    paths = [str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")]
+    for path, values in zip(paths, (first, second), strict=True):
+        pd.DataFrame({"x": values, "y": [0, 1, 0]}).to_parquet(path)
+    found = rf.ingest(paths, tmp_path / "o.zarr").X.compute()[:, 0]
+    np.testing.assert_array_equal(found, np.concatenate([np.asarray(first, float), second]))
+
+
+def test_parquet_files_that_do_not_go_together_are_named(tmp_path: Path) -> None:
+    good = pd.DataFrame({"x": [1, 2, 3], "y": [0, 1, 0]})
+    text = pd.DataFrame({"x": ["a", "b", "c"], "y": [0, 1, 0]})
+    named = pd.DataFrame({"x": [1, 2, 3], "y": ["p", "q", "p"]})
+    paths = {name: str(tmp_path / f"{name}.parquet") for name in ("good", "text", "named")}
+    for name, frame in (("good", good), ("text", text), ("named", named)):
+        frame.to_parquet(paths[name])
+    with pytest.raises(DataError, match=r"text\.parquet: column 'x' holds"):
+        rf.ingest([paths["good"], paths["text"]], tmp_path / "o.zarr")
+    with pytest.raises(DataError, match="'y' is text in one file and a number in another"):
+        rf.ingest([paths["good"], paths["named"]], tmp_path / "o.zarr")
+    assert not (tmp_path / "o.zarr").exists()
+
+
+def test_row_numbers_of_pandas_are_no_feature(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": [1.0, 2, 3, 4, 7], "y": [0, 1, 0, 1, 1]}).sample(4, random_state=0)
+    frame.to_parquet(tmp_path / "i.parquet")
+    found = rf.ingest(tmp_path / "i.parquet", tmp_path / "o.zarr").X.compute()
+    np.testing.assert_array_equal(found, frame[["x"]])
+
+
+@pytest.mark.parametrize(
+    ("text", "header"),
+    [
+        ("1.0,NA,cat\n2.0,3.0,dog\n", False),
+        ("1.0,2.0,cat\n2.0,,dog\n", False),
+        ("0,1\n0.5,2\n3,4\n", True),
+        ("0,1\n0,1\n3,4\n", False),
+        ("1,2\n0,1\n", False),
+        ("a,1,2\n0,3,4\n", True),
+        ("x,NA\n1,2\n", True),
+    ],
+)
+def test_which_line_is_a_header(text: str, header: bool, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    assert sniff(str(tmp_path / "t.csv"))[0].header is header
+
+
+def test_underscores_make_text_of_labels(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,y\n1,1_0\n2,10\n3,5\n")
+    assert rf.ingest(tmp_path / "t.csv", tmp_path / "o.zarr").classes.tolist() == ["10", "1_0", "5"]
+
+
+def test_masked_entries_are_missing(tmp_path: Path) -> None:
+    masked = np.ma.masked_array([[1, 2], [3, 4], [5, 6]], [[True, False]] + [[False, False]] * 2)
+    with pytest.raises(DataError, match="row 0"):
+        rf.ingest((masked, [0, 1, 0]), tmp_path / "o.zarr")
+    found = rf.ingest((masked, [0, 1, 0]), tmp_path / "o.zarr", nan="drop")
+    np.testing.assert_array_equal(found.X.compute(), [[3, 4], [5, 6]])
+
+
+def test_constant_columns_and_far_means_are_standardized(tmp_path: Path) -> None:
+    X = A.copy()
+    X[:, 2] = 0.1
+    store = rf.ingest((X, Y), tmp_path / "c.zarr")
+    np.testing.assert_allclose(store.standardize().X[:, 2].compute(), 0, atol=1e-12)
+    new = X[:3] + np.array([0, 0, 1e-4])
+    np.testing.assert_allclose(rf.Standardizer.of(store).transform(new)[:, 2], 1e-4, rtol=1e-6)
+    far = (1e6 + RNG.integers(0, 4, size=(5000, 1)) * 0.0625).astype(np.float32)
+    Z = rf.ingest(far, tmp_path / "f.zarr").standardize().X.compute()
+    assert abs(Z.astype(float).mean()) < 1e-5
+    np.testing.assert_array_equal(rf.Standardizer().fit(far).transform(far), Z)
+    huge = rf.ingest(np.array([[1e200], [-1e200], [3.0]]), tmp_path / "h.zarr")
+    with pytest.raises(DataError, match="column 0 holds values too large"):
+        huge.standardize()
+
+
+def test_a_bad_source_does_not_cost_the_store_it_should_replace(tmp_path: Path) -> None:
+    dest = tmp_path / "s.zarr"
+    rf.ingest((A, Y), dest)
+    (tmp_path / "bad.csv").write_text("x,y\n1,0\nfoo,1\n")
+    with pytest.raises(DataError):
+        rf.ingest(tmp_path / "bad.csv", dest, overwrite=True)
+    for wrong in ({"dtype": "junk"}, {"scale": "1/255"}, {"project": 1.5}):
+        with pytest.raises(DataError):
+            rf.ingest((A, Y), dest, overwrite=True, **wrong)
+    np.testing.assert_array_equal(rf.open_dataset(dest).X.compute(), A)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["bad.csv", "s.zarr"]
+
+
+def test_a_store_may_be_replaced_by_its_own_rows(tmp_path: Path) -> None:
+    dest = tmp_path / "s.zarr"
+    rf.ingest((A, Y), dest)
+    old = rf.open_dataset(dest)
+    rf.ingest((old.X * 2, old.y), dest, overwrite=True)
+    np.testing.assert_array_equal(rf.open_dataset(dest).X.compute(), 2 * A)
+    shuffled = rf.ingest(dest, dest, overwrite=True, shuffle=True, random_state=0).X.compute()
+    np.testing.assert_array_equal(np.sort(shuffled, axis=0), np.sort(2 * A, axis=0))
+    assert [p.name for p in tmp_path.iterdir()] == ["s.zarr"]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, "f4", float, np.dtype("int16"), "<f8"])
+def test_types_in_every_spelling(dtype: Any, tmp_path: Path) -> None:
+    X = np.arange(12).reshape(6, 2)
+    found = rf.ingest(X, tmp_path / "o.zarr", dtype=dtype, scale=np.float32(0.5))
+    assert found.reader.stored_dtype == np.dtype(dtype).str
+    np.testing.assert_array_equal(found.X.compute(), X / 2)
+
+
+def test_other_labels_make_another_store(tmp_path: Path) -> None:
+    marks = {
+        rf.ingest((A, labels), tmp_path / "s.zarr", overwrite=True).reader.fingerprint
+        for labels in (Y, 1 - Y, Y)
+    }
+    assert len(marks) == 2
+
+
+def _write_slowly(dest: str, value: float) -> None:
+    rf.ingest(np.full((400_000, 4), value), dest, overwrite=True, block_size=40_000)
+
+
+def test_two_writers_do_not_mix(tmp_path: Path) -> None:
+    dest = str(tmp_path / "two.zarr")
+    first = multiprocessing.get_context("spawn").Process(target=_write_slowly, args=(dest, 1.0))
+    first.start()
+    try:
+        while not os.path.exists(dest) and first.is_alive():
+            time.sleep(0.01)
+        assert first.is_alive(), "it was too fast to be disturbed"
+        with pytest.raises(FileExistsError, match="another process is writing"):
+            _write_slowly(dest, 2.0)
+    finally:
+        first.join()
+    assert first.exitcode == 0
+    assert set(np.unique(rf.open_dataset(dest).X.compute())) == {1.0}
+
+
+def test_an_archive_is_not_taken_for_another(tmp_path: Path) -> None:
+    from rfcdask.data.fetch import _extract
+
+    for name, text in (("one", "1.5"), ("two", "2.5")):
+        with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as packed:
+            packed.writestr("folder/rows.txt", text)
+    os.utime(tmp_path / "two.zip", (0, 0))  # older than what was taken out of the other
+    found = [
+        _extract(tmp_path / f"{name}.zip", "folder/rows.txt", tmp_path / "cache").read_text()
+        for name in ("one", "two", "one")
+    ]
+    assert found == ["1.5", "2.5", "1.5"]
