@@ -87,7 +87,8 @@ def _has_header(rows: list[list[str]]) -> bool:
 def _counts_columns(rows: list[list[str]]) -> bool:
     """Tell the numbers 0, 1, 2, ... that pandas writes for columns without names from a row."""
     numbers = [str(place) for place in range(len(rows[0]))]
-    return len(numbers) > 1 and rows[0] == numbers and rows[1] != numbers
+    # Of few columns a row may well read 0, 1; then it is taken for a row.
+    return len(numbers) > 3 and rows[0] == numbers and rows[1] != numbers
 
 
 def _is_missing(field: str) -> bool:

@@ -65,8 +65,9 @@ def test_row_numbers_of_pandas_are_no_feature(tmp_path: Path) -> None:
     [
         ("1.0,NA,cat\n2.0,3.0,dog\n", False),
         ("1.0,2.0,cat\n2.0,,dog\n", False),
-        ("0,1\n0.5,2\n3,4\n", True),
-        ("0,1\n0,1\n3,4\n", False),
+        ("0,1,2,3\n0.5,2,1,1\n3,4,1,0\n", True),
+        ("0,1,2,3\n0,1,2,3\n3,4,1,0\n", False),
+        ("0,1\n0.5,2\n3,4\n", False),
         ("1,2\n0,1\n", False),
         ("a,1,2\n0,3,4\n", True),
         ("x,NA\n1,2\n", True),
