@@ -248,6 +248,8 @@ def _decode(value: Any) -> Any:
         return np.array(value["list"], value["dtype"])
     if isinstance(value, dict) and set(value) == {"items"}:
         return {_decode(k): _decode(v) for k, v in value["items"]}
+    if isinstance(value, list):
+        return [_decode(item) for item in value]
     return value
 
 

@@ -256,6 +256,7 @@ def test_saved_weights_of_classes_keep_their_keys(tmp_path: Path) -> None:
     model = rf.SGDClassifier(checkpoint=tmp_path / "c.npz").fit(PLAIN, y)
     rf.save(model, tmp_path / "sgd")
     assert rf.load(tmp_path / "sgd").checkpoint == str(tmp_path / "c.npz")
+    assert rf.load(tmp_path / "sgd").history_ == model.history_
 
 
 def test_labels_of_two_kinds_in_two_blocks() -> None:
