@@ -16,14 +16,13 @@ from rfcdask.blocks import check_finite
 from rfcdask.features import CompressedFeatures, JLFeatures, NystroemFeatures, RandomFeatures
 from rfcdask.features.base import check_count
 from rfcdask.kernels import get_kernel, resolve_gamma
-from rfcdask.label_checks import flat_labels
+from rfcdask.label_checks import rows_and_labels
 from rfcdask.linear import RidgeClassifier
 from rfcdask.measure import Split, fitted, measure
 from rfcdask.plots import plot_column, pyplot
 from rfcdask.progress import track
-from rfcdask.sample import draw_rows, gather, gather_finite, pick, refuse_dask_frame
+from rfcdask.sample import draw_rows, gather, gather_finite, pick
 from rfcdask.seeds import seed_of, stream
-from rfcdask.sparse import is_sparse
 from rfcdask.svg.comparisons import against_features, method_legend, spreads
 from rfcdask.svg.markup import Markup, el, join
 from rfcdask.tables import Table
@@ -158,6 +157,11 @@ def compare(
         check_count("n_rows", n_rows, 2)
     _check_methods(methods)
     known = get_kernel(kernel)
+    X, y = rows_and_labels(X, y)
+    if X.shape[0] < 10:
+        raise ValueError(f"X has {X.shape[0]} rows; at least 10 are needed to hold some out.")
+    if not isinstance(X, da.Array):
+        check_finite(X)
     seed = seed_of(random_state)
     sizes = [n_components] if isinstance(n_components, (int, np.integer)) else list(n_components)
     learner = RidgeClassifier() if model is None else model
@@ -188,22 +192,11 @@ def _together(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _split(X: Any, y: Any, n_rows: int | None, n_test: int, seed: int, client: Any) -> Split:
-    refuse_dask_frame(X)
-    refuse_dask_frame(y, "y")
-    X = X if hasattr(X, "shape") else np.asarray(X)
     n = X.shape[0]
-    if len(y) != n:
-        raise ValueError(f"y has {len(y)} rows and X has {n}: give one label for each row.")
-    if n < 10:
-        raise ValueError(f"X has {n} rows; at least 10 are needed to hold some out.")
     held = min(n_test, n // 5)
     kept = n - held if n_rows is None else min(n_rows, n - held)
     drawn = draw_rows(n, held + kept, stream(seed, "compare"))
     test, train = np.sort(drawn[:held]), np.sort(drawn[held:])
-    y = flat_labels(y)
-    if not isinstance(X, da.Array):
-        X = X.tocsr() if is_sparse(X) else np.asarray(X)
-        check_finite(X)
     labels = gather(y, test, client)
     check_classification_targets(labels)
     learn_from = _take(X, train)

@@ -7,7 +7,23 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from rfcdask._types import Array, DaskArray
+from rfcdask._types import Array, DaskArray, Matrix
+from rfcdask.sample import refuse_dask_frame
+from rfcdask.sparse import is_sparse
+
+
+def rows_and_labels(X: Any, y: Any) -> tuple[Matrix | DaskArray, Array | DaskArray]:
+    """Return rows, CSR where they are sparse, and one label for each; what is lazy stays lazy."""
+    refuse_dask_frame(X)
+    refuse_dask_frame(y, "y")
+    y = flat_labels(y)
+    if not isinstance(X, da.Array):
+        X = X.tocsr() if is_sparse(X) else np.asarray(X)
+    if len(y) != X.shape[0]:
+        raise ValueError(
+            f"y has {len(y)} rows and X has {X.shape[0]}: give one label for each row."
+        )
+    return X, y
 
 
 def flat_labels(y: Any) -> Array | DaskArray:

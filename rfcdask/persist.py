@@ -26,6 +26,7 @@ from rfcdask._types import Array
 from rfcdask._version import __version__
 from rfcdask.kernels import KERNELS, Kernel
 from rfcdask.persistable import PERSISTABLE, check_class, is_pipeline
+from rfcdask.replacing import put_in_place
 from rfcdask.sparse import is_sparse
 
 FORMAT = 2
@@ -70,21 +71,6 @@ def save(
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise
-
-
-def put_in_place(work: Path, target: Path) -> None:
-    """Move a complete folder to its final name; an older one is kept until that is done."""
-    if not target.exists():
-        work.replace(target)
-        return
-    old = work.with_name(f"{work.name}-old")
-    target.replace(old)
-    try:
-        work.replace(target)
-    except BaseException:
-        old.replace(target)
-        raise
-    shutil.rmtree(old)
 
 
 def load(path: str | os.PathLike[str]) -> Any:

@@ -11,17 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import dask.array as da
 import numpy as np
 
 from rfcdask._types import Matrix
 from rfcdask.display import box, folded
 from rfcdask.features import CompressedFeatures
 from rfcdask.kernels import get_kernel, resolve_gamma
-from rfcdask.label_checks import flat_labels, missing_labels
+from rfcdask.label_checks import missing_labels, rows_and_labels
 from rfcdask.linear import RidgeClassifier, SGDClassifier
 from rfcdask.plots import plot_grid
-from rfcdask.sample import draw_rows, gather, gather_finite, refuse_dask_frame
+from rfcdask.sample import draw_rows, gather, gather_finite
 from rfcdask.seeds import seed_of, stream
 from rfcdask.svg.markup import Markup, el
 from rfcdask.svm_folds import Sample
@@ -201,14 +200,7 @@ def tune(
 
 
 def _take_sample(X: Any, y: Any, n_rows: int, seed: int, client: Any) -> Sample:
-    refuse_dask_frame(X)
-    refuse_dask_frame(y, "y")
-    X = X if hasattr(X, "shape") else np.asarray(X)
-    y = flat_labels(y)
-    if len(y) != X.shape[0]:
-        raise ValueError(f"y has {len(y)} rows and X has {X.shape[0]}: give one label a row.")
-    if not isinstance(X, da.Array):
-        X = X.tocsr() if hasattr(X, "tocsr") else np.asarray(X)
+    X, y = rows_and_labels(X, y)
     rows = draw_rows(X.shape[0], min(n_rows, X.shape[0]), stream(seed, "tune"))
     labels = gather(y, rows, client)
     missing = missing_labels(np.asarray(labels))

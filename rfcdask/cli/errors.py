@@ -157,22 +157,33 @@ _OPTIONS = {
 _ARGUMENT = re.compile(rf"(?<![\w/.])({'|'.join(_OPTIONS)})=('[^']*'|[\w.+-]*\w)?(?![\w=]*/)")
 
 
-_SETTINGS = ["nan", "task", "project", "scale", "gamma", "kernel", "epochs", *_OPTIONS]
-_SETTING = re.compile(rf"(?<![\w/.-])({'|'.join(_SETTINGS)})=('[^']*'|[\w.+-]*\w)?(?![\w=]*/)")
+_SETTING = re.compile(r"(?<![\w/.-])([a-z_]+)=('[^']*'|[\w.+-]*\w)?(?![\w=]*/)")
 
 
 def in_settings(text: str) -> str:
     """Return a message of the Python interface in the words of ``rfcdask run``.
 
-    It has one option for everything, ``--set name=value``, and one for the label.
+    It has an option for the label and ``--set name=value`` for its settings; what else tells how to
+    read a file is an option of ``rfcdask ingest``.
     """
-    text = text.replace("overwrite=True", "--overwrite")
+    from dataclasses import fields
+
+    from rfcdask.job.settings import Settings
+
+    known = {field.name for field in fields(Settings)}
 
     def said(found: re.Match[str]) -> str:
         name, value = found[1], (found[2] or "").strip("'")
         if text[: found.start()].endswith("--set "):
             return found[0]
-        return f"--label {value}".rstrip() if name == "label" else f"--set {name}={value}"
+        if name == "overwrite":
+            return "--overwrite"
+        if name == "label" and value != "False":
+            return f"--label {value}".rstrip()
+        if name in known and name != "label":
+            return f"--set {name}={value}"
+        option = in_options(found[0])
+        return found[0] if option == found[0] else f"{option} (of rfcdask ingest)"
 
     return _SETTING.sub(said, text)
 

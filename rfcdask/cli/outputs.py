@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rfcdask.cli.common import on_interrupt
-
-UNFINISHED = ".unfinished"
+from rfcdask.replacing import UNFINISHED, put_in_place
 
 
 def unfinished(dest: str | os.PathLike[str]) -> Path:
@@ -83,8 +82,6 @@ def whole_store(dest: str, overwrite: bool) -> Iterator[str]:
 
 def move_into_place(work: Path, target: Path) -> None:
     """Give a finished folder its name, and its time: make compares the times of folders too."""
-    from rfcdask.persist import put_in_place
-
     os.utime(work)
     put_in_place(work, target)
 

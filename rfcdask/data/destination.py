@@ -6,8 +6,7 @@ import hashlib
 import os
 import tempfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +24,8 @@ from rfcdask.data.source import Source
 from rfcdask.data.stats import merge
 from rfcdask.data.survey import Survey
 from rfcdask.data.write import Plan
+from rfcdask.locks import only_process
 from rfcdask.seeds import seed_of
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -77,24 +72,21 @@ def found_finished(location: Location, request: Request, *, overwrite: bool) -> 
     return False
 
 
-@contextmanager
-def only_writer(location: Location) -> Iterator[None]:
+def _user() -> str:
+    return str(os.getuid()) if hasattr(os, "getuid") else "user"
+
+
+def only_writer(location: Location) -> AbstractContextManager[None]:
     """Keep a second process on this machine from writing the same local store."""
-    if not location.is_local or fcntl is None:
-        yield
-        return
-    # Not in the store nor beside it; the lock goes with the process, an empty file stays.
+    if not location.is_local:
+        return nullcontext()
+    # Not in the store nor beside it: what lies there is for people to see.
     mark = hashlib.sha256(os.path.realpath(location.url).encode()).hexdigest()[:24]
-    path = Path(tempfile.gettempdir()) / f"rfcdask-{os.getuid()}-{mark}.lock"
-    with open(path, "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise StoreExistsError(
-                f"another process is writing {location}: wait for it, or choose another "
-                "destination."
-            ) from None
-        yield
+    path = Path(tempfile.gettempdir()) / f"rfcdask-{_user()}-{mark}.lock"
+    refusal = StoreExistsError(
+        f"another process is writing {location}: wait for it, or choose another destination."
+    )
+    return only_process(path, refusal)
 
 
 def is_finished(location: Location) -> bool:

@@ -34,10 +34,7 @@ from rfcdask.data.source import Source, Wishes
 from rfcdask.data.store import open_location
 from rfcdask.data.survey import Survey
 from rfcdask.data.write import Plan, destination_errors
-from rfcdask.persist import put_in_place
-
-UNFINISHED = ".unfinished"
-"""What a store is called that will replace another."""
+from rfcdask.replacing import UNFINISHED, put_in_place
 
 
 def ingest(

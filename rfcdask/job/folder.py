@@ -7,10 +7,12 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from rfcdask.locks import only_process
 
 FORMAT = 1
 """Raised when a run that was begun by an older version cannot be gone on with."""
@@ -162,23 +164,13 @@ class RunFolder:
 LOCK = ".lock"
 
 
-@contextmanager
-def locked(folder: RunFolder) -> Iterator[None]:
+def locked(folder: RunFolder) -> AbstractContextManager[None]:
     """Keep a second process out of the folder; the lock goes with the process."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    with open(folder.path / LOCK, "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise RunExistsError(
-                f"another process is running in {folder.path}: wait for it, or choose another "
-                "folder with --out."
-            ) from None
-        yield
+    refusal = RunExistsError(
+        f"another process is running in {folder.path}: wait for it, or choose another folder with "
+        "--out."
+    )
+    return only_process(folder.path / LOCK, refusal)
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -61,6 +61,8 @@ def test_a_label_by_name_is_never_a_feature(call: Any, files: Path) -> None:
         ("pass label= with one of", "pass --label with one of", "pass --label with one of"),
         ("pass --set task=classification", None, "pass --set task=classification"),
         ("pass overwrite=True.", "pass --overwrite.", "pass --overwrite."),
+        ("pass delimiter=.", "pass --delimiter.", "pass --delimiter (of rfcdask ingest)."),
+        ("or label=False for", "or --no-labels for", "or --no-labels (of rfcdask ingest) for"),
     ],
 )
 def test_remedies_in_the_words_of_the_command(text: str, command: str | None, run: str) -> None:

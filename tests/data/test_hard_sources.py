@@ -131,6 +131,21 @@ def test_a_store_may_be_replaced_by_its_own_rows(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["s.zarr"]
 
 
+def test_an_interrupted_replacement_costs_nothing_and_goes_on(tmp_path: Path) -> None:
+    dest = tmp_path / "s.zarr"
+    rf.ingest((A, Y), dest)
+
+    def stop(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        rf.ingest((2 * A, Y), dest, overwrite=True, check=stop)
+    np.testing.assert_array_equal(rf.open_dataset(dest).X.compute(), A)
+    rf.ingest((2 * A, Y), dest, overwrite=True)
+    np.testing.assert_array_equal(rf.open_dataset(dest).X.compute(), 2 * A)
+    assert [p.name for p in tmp_path.iterdir()] == ["s.zarr"]
+
+
 @pytest.mark.parametrize("dtype", [np.float32, "f4", float, np.dtype("int16"), "<f8"])
 def test_types_in_every_spelling(dtype: Any, tmp_path: Path) -> None:
     X = np.arange(12).reshape(6, 2)
