@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rfcdask.cli.common import note, on_interrupt, plain
-from rfcdask.cli.inputs import is_store, read_file, reading_options, remember
+from rfcdask.cli.inputs import is_store, read_file, reading_options
 from rfcdask.cli.models import WITH_CANDIDATES, make_learner, make_map
 from rfcdask.cli.outputs import remove, store_state, unfinished
 
@@ -37,6 +37,7 @@ class Fitting:
 
     def run(self) -> dict[str, Any]:
         """Do what is not done yet, write the model and return what is to be said of it."""
+        from rfcdask.data.columns import remember
         from rfcdask.persist import save
 
         started = time.perf_counter()
@@ -54,7 +55,7 @@ class Fitting:
             "test_size": self.settings["test_size"],
             "metric": result.get("metric"),
             "score": result.get("score"),
-            "data": remember(dataset, self.data, self.settings["label"]),
+            "data": remember(dataset, self.data),
         }
         save(pipeline, self.model, overwrite=self.settings["overwrite"], about=plain(about))
         remove(self.folder)

@@ -48,6 +48,8 @@ def show_store(path: str, as_json: bool) -> None:
 
 def store_facts(dataset: Any, path: str) -> dict[str, Any]:
     """Return what a store holds, for machines."""
+    from rfcdask.data.columns import names_in_file
+
     attrs, reader = dataset.attrs, dataset.reader
     width = reader.n_columns * reader.dtype.itemsize
     return {
@@ -55,6 +57,8 @@ def store_facts(dataset: Any, path: str) -> dict[str, Any]:
         "path": path,
         "rows": dataset.shape[0],
         "columns": dataset.shape[1],
+        "column_names": names_in_file(dataset),
+        "label_name": attrs.get("label_name"),
         "dtype": str(reader.dtype),
         "task": attrs.get("task"),
         "classes": None if dataset.classes is None else dataset.classes.tolist(),
@@ -104,11 +108,17 @@ def _as_call(step: dict[str, Any]) -> str:
 
 
 def _told(about: dict[str, Any]) -> dict[str, Any]:
-    """Return the plain values of what was kept with a model, and where its data were."""
-    shown = {k: v for k, v in about.items() if isinstance(v, (str, int, float))}
-    if isinstance(about.get("data"), dict):
-        shown["data"] = about["data"].get("path")
-    return shown
+    """Return the plain values of what was kept with a model, and what is known of its data."""
+    from rfcdask.data._repr import first_names
+
+    shown: dict[str, Any] = {k: v for k, v in about.items() if isinstance(v, (str, int, float))}
+    data = about.get("data")
+    if isinstance(data, dict):
+        names = data.get("column_names")
+        shown["data"] = data.get("path")
+        shown["columns"] = first_names(names) if names else data.get("columns")
+        shown["label"] = data.get("label_name")
+    return {k: v for k, v in shown.items() if v is not None}
 
 
 def _aligned(pairs: list[tuple[str, str]]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -168,7 +168,13 @@ def read_file(
     if like is not None:
         given = _as_before(path, like, given, labels)
     if labels or given.get("label") in (None, False):
-        return rf.ingest(path, place, **given, **more)
+        try:
+            return rf.ingest(path, place, **given, **more)
+        except DataError as error:
+            if like is None or "beyond the largest index" not in str(error):
+                raise
+            where = str(error).partition(": pass")[0]
+            raise DataError(f"{like['columns_in_file']} columns expected: {where}.") from None
     try:  # as numbers labels may be all the same, which classes must not
         return rf.ingest(path, place, **given | {"task": "regression"}, **more)
     except DataError as error:
@@ -188,9 +194,8 @@ def _as_before(
         known["n_columns"] = like["columns_in_file"]
     if not labels and kind in ("svmlight", "npz"):
         known["label"] = False
-    if "label" not in given and kind in ("csv", "parquet"):
-        known["label"] = _label_of(path, kind, like, given)
-    return {k: v for k, v in known.items() if v is not None} | given
+    table = _table_as_before(path, kind, like, given, labels) if kind in ("csv", "parquet") else {}
+    return {k: v for k, v in known.items() if v is not None} | given | table
 
 
 def _kind(path: str) -> str:
@@ -199,72 +204,155 @@ def _kind(path: str) -> str:
     return detect_format(expand(path)[0])
 
 
-def _label_of(path: str, kind: str, like: dict[str, Any], given: dict[str, Any]) -> Any:
-    """Return the label column of a table, False when its columns are just those of the model."""
-    from rfcdask.data.columns import LABEL_NAMES
+def _table_as_before(
+    path: str, kind: str, like: dict[str, Any], given: dict[str, Any], labels: bool
+) -> dict[str, Any]:
+    """Return how to read the columns that a model knows: by their names where both have some."""
+    from rfcdask.data.columns import choose_label
+
+    wanted = like.get("column_names")
+    names, named = _names_of_table(path, kind, given, wanted)
+    label = given.get("label")
+    place = None if label is None else choose_label(path, names, label)
+    if not (wanted and named):
+        return {} if label is not None else {"label": _label_by_place(path, names, named, like)}
+    own = like.get("label_name") if place is None else names[place]
+    if own in wanted:
+        raise click.UsageError(f"--label {own} names a column that the model learned from.")
+    return {
+        "columns": wanted,
+        "label": _label_by_name(names, wanted, own) if labels and label is not False else False,
+        "check": lambda survey: note_left_out(path, survey.names.left_out, own),
+    } | ({"header": True} if kind == "csv" else {})
+
+
+def _names_of_table(
+    path: str, kind: str, given: dict[str, Any], wanted: list[str] | None
+) -> tuple[Sequence[str], bool]:
+    """Return the names of a table's columns, and whether they are names rather than numbers."""
     from rfcdask.data.csv_dialect import sniff
     from rfcdask.data.detect import expand
+    from rfcdask.data.parquet import names_in_parquet
 
     first = expand(path)[0]
-    if kind == "csv":
-        names = sniff(first, given.get("delimiter"), given.get("header"))[1]
-    else:
-        import fsspec
-        import pyarrow.parquet
+    if kind == "parquet":
+        return names_in_parquet(first), True
+    dialect, names = sniff(first, given.get("delimiter"), given.get("header"))
+    if not dialect.header and wanted and given.get("header") is None:
+        # Names may look like numbers: a line with all names of the model is no row.
+        line = sniff(first, dialect.delimiter, True)[1]
+        if set(wanted) <= set(line):
+            return line, True
+    return names, dialect.header
 
-        with fsspec.open(first, "rb") as file:
-            names = tuple(pyarrow.parquet.read_schema(file).names)
-    if like.get("label") is not None and like["label"] in names:
-        return like["label"]
+
+def _label_by_name(names: Sequence[str], wanted: Sequence[str], known: str | None) -> Any:
+    from rfcdask.data.columns import LABEL_NAMES
+
+    if known is not None:
+        return known if known in names else False
+    others = [name for name in names if name.lower() in LABEL_NAMES and name not in wanted]
+    return others[0] if len(others) == 1 else False
+
+
+def _label_by_place(path: str, names: Sequence[str], named: bool, like: dict[str, Any]) -> Any:
+    """Return the label column of a table whose columns are matched by their number alone."""
+    from rfcdask.data.columns import LABEL_NAMES
+    from rfcdask.data.errors import DataError
+
+    before = like.get("label", like.get("label_name"))  # older models kept what was given
+    if named and before is not None and before in names:
+        return before
     known = [name for name in names if name.lower() in LABEL_NAMES]
-    if like.get("label") is None and len(known) == 1:  # found by its name then, and so now
+    if named and before is None and len(known) == 1:  # found by its name then, and so now
         return known[0]
     if len(names) == like["columns_in_file"]:
         return False
-    if isinstance(like.get("label"), int):
-        return like["label"]
-    return known[0] if len(known) == 1 else None
+    place = before if isinstance(before, int) else like.get("label_column")
+    if len(names) == like["columns_in_file"] + 1 and (place is not None or len(known) == 1):
+        return known[0] if place is None else place
+    raise DataError(_say_number(path, like["columns_in_file"], len(names)))
 
 
-def remember(dataset: Any, path: str, label: Any = None) -> dict[str, Any]:
-    """Return what a model should know of its data to read new rows the same way."""
-    projection = dataset.projection
-    return {
-        "path": path,
-        "rows": dataset.shape[0],
-        "columns": dataset.shape[1],
-        "columns_in_file": dataset.shape[1] if projection is None else projection.n_columns,
-        "task": dataset.attrs.get("task"),
-        "scale": dataset.attrs.get("scale"),
-        "label": label,
-        "projection": None
-        if projection is None
-        else {"seed": projection.seed, "checksum": projection_checksum(projection)},
-    }
+def _say_number(path: str, expected: int, found: int) -> str:
+    return (
+        f"{path}: {expected} columns expected, {found} found: give rows with the columns that the "
+        "model was fitted on."
+    )
 
 
-def projection_checksum(projection: Any) -> int:
-    """Return a number that tells two projections apart."""
-    import zlib
+def note_left_out(path: str, names: Sequence[str], label: str | None = None) -> None:
+    """Say which columns of new rows are not looked at; the label goes without saying."""
+    from rfcdask.data.columns import shown
 
-    matrix = projection.matrix
-    return zlib.crc32(matrix.data.tobytes(), zlib.crc32(matrix.indices.tobytes()))
+    if extra := [name for name in names if name != label]:
+        said = f"columns {shown(extra)} are" if len(extra) > 1 else f"column {extra[0]!r} is"
+        note(f"{path}: {said} left out, because the model was fitted without.")
 
 
-def check_like(dataset: Any, path: str, like: dict[str, Any]) -> None:
-    """Refuse rows that a model cannot take, before any work is done."""
+def matched(dataset: Any, path: str, like: dict[str, Any]) -> Any:
+    """Return rows with the columns of a model in its order, or refuse them before any work is done.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The new rows.
+    path : str
+        What messages call them.
+    like : dict
+        What a model remembers of the data it was fitted on.
+    """
+    from rfcdask.data.columns import match_columns, names_in_file
     from rfcdask.data.errors import DataError
 
-    if dataset.shape[1] != like["columns"]:
+    wanted, found = like.get("column_names"), names_in_file(dataset)
+    if not (wanted and found):
+        _check_projection(dataset, path, like)
+        _note_by_position(dataset, path, like)
+        if dataset.shape[1] != like["columns"]:
+            raise DataError(_say_number(path, like["columns"], dataset.shape[1]))
+        return dataset
+    places, left_out = match_columns(path, found, wanted)
+    _check_projection(dataset, path, like)
+    if dataset.projection is None:
+        note_left_out(path, left_out)
+        return dataset.take_columns(places)
+    if found != wanted:
         raise DataError(
-            f"{path} has {dataset.shape[1]} columns, but the model was fitted on "
-            f"{like['columns']}: give rows with the same columns."
+            f"the rows of {path} were projected from columns in another order than those of the "
+            "model: give the file that they came from, whose columns are put in order by name."
         )
-    known = like.get("projection")
-    if known and (
-        dataset.projection is None or projection_checksum(dataset.projection) != known["checksum"]
-    ):
+    return dataset
+
+
+def _note_by_position(dataset: Any, path: str, like: dict[str, Any]) -> None:
+    """Say that columns are not matched by name, and why."""
+    old = "was written before column names were kept"
+    if "column_names" not in like:
+        why = f"the model {old}"
+    elif "format" in dataset.attrs and "columns" not in dataset.attrs:
+        why = f"{path} {old}"
+    elif like["column_names"]:
+        why = f"{path} names no columns"
+    elif dataset.columns:
+        why = "the model was fitted on columns without names"
+    else:
+        return
+    note(f"{why}: columns are taken by position.")
+
+
+def _check_projection(dataset: Any, path: str, like: dict[str, Any]) -> None:
+    from rfcdask.data.columns import projection_checksum
+    from rfcdask.data.errors import DataError
+
+    known, found = like.get("projection"), dataset.projection
+    if known and (found is None or projection_checksum(found) != known["checksum"]):
         raise DataError(
             f"the rows of {path} did not go through the projection that the model was fitted "
             f"behind: ingest them with --project {like['columns']} --seed {known['seed']}."
+        )
+    if "projection" in like and not known and found is not None:
+        raise DataError(
+            f"the rows of {path} are projected, and those that the model was fitted on were not: "
+            "give the file that they came from."
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rfcdask.cli.errors import UnfinishedError
-from rfcdask.cli.inputs import check_like, opened_data
+from rfcdask.cli.inputs import matched, opened_data
 from rfcdask.cli.outputs import unfinished
 
 
@@ -19,6 +19,20 @@ class Saved(NamedTuple):
     features: Any
     learner: Any
     about: dict[str, Any]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What is known of its data; of a model that was saved in Python, what it says itself."""
+        if self.about.get("data"):
+            known: dict[str, Any] = self.about["data"]
+            return known
+        first = self.whole[0] if hasattr(self.whole, "steps") else self.whole
+        names, size = getattr(first, "feature_names_in_", None), int(first.n_features_in_)
+        return {
+            "columns": size,
+            "columns_in_file": size,
+            "column_names": None if names is None else [str(name) for name in names],
+        }
 
 
 def load_model(path: str) -> Saved:
@@ -47,12 +61,10 @@ def load_model(path: str) -> Saved:
 def rows_for(
     saved: Saved, data: str, options: dict[str, Any], client: Any, *, labels: bool
 ) -> Iterator[Any]:
-    """Open DATA in the shape that a model needs."""
-    like = saved.about.get("data")
+    """Open DATA with the columns that a model needs, in its order."""
+    like = saved.data
     with opened_data(data, options, client, like, labels=labels) as dataset:
-        if like:
-            check_like(dataset, data, like)
-        yield dataset
+        yield matched(dataset, data, like)
 
 
 def require_learner(saved: Saved, path: str) -> None:

@@ -20,7 +20,7 @@ def facts(dataset: Dataset) -> list[tuple[str, str]]:
     reader = dataset.reader
     found = [
         ("rows", f"{n_rows:,}"),
-        ("columns", f"{n_columns:,}"),
+        ("columns", f"{n_columns:,}{_names(dataset)}"),
         ("type", str(reader.dtype)),
         ("labels", _labels(dataset)),
         ("blocks", f"{len(reader.sizes)} of up to {max(reader.sizes):,} rows{_size(dataset)}"),
@@ -32,6 +32,15 @@ def facts(dataset: Dataset) -> list[tuple[str, str]]:
         found.append(("projected from", f"{dataset.projection.n_columns:,} columns"))
     source = dataset.attrs.get("source")
     return [*found, ("source", _short(source))] if source else found
+
+
+def _names(dataset: Dataset) -> str:
+    return f": {first_names(dataset.columns)}" if dataset.columns else ""
+
+
+def first_names(names: list[str]) -> str:
+    """Return some names, and dots for the others."""
+    return ", ".join([*names[:MANY], *(["..."] if len(names) > MANY else [])])
 
 
 def _short(source: object) -> str:
@@ -49,9 +58,14 @@ def _size(dataset: Dataset) -> str:
 
 
 def _labels(dataset: Dataset) -> str:
-    classes = dataset.classes
     if dataset.reader.label_dtype is None:
         return "none"
+    name = dataset.attrs.get("label_name")
+    return _classes(dataset) + ("" if name is None else f" (column {name})")
+
+
+def _classes(dataset: Dataset) -> str:
+    classes = dataset.classes
     if classes is None:
         return "regression targets"
     if len(classes) > MANY:

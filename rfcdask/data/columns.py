@@ -1,9 +1,12 @@
-"""Which column of a table is the label, and labels of a table as arrays."""
+"""Columns by name: which is the label, and how new rows find the columns of earlier ones."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +14,61 @@ from rfcdask._types import Array
 from rfcdask.data.errors import DataError
 
 LABEL_NAMES = ("label", "target", "class", "y")
+MOST_SHOWN = 30
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a source calls its columns.
+
+    Parameters
+    ----------
+    columns : tuple of str, optional
+        Names of the columns of X; None when the source has none.
+    columns_in_file : tuple of str, optional
+        Names before the projection that the source went through, if it did.
+    label : str, optional
+        Name of the label column.
+    label_column : int, optional
+        Its place in the table, for tables without names.
+    left_out : tuple of str
+        Columns that are there and were not asked for.
+    """
+
+    columns: tuple[str, ...] | None = None
+    columns_in_file: tuple[str, ...] | None = None
+    label: str | None = None
+    label_column: int | None = None
+    left_out: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Names:
+        """Rebuild what `to_json` wrote."""
+        plain: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+        return cls(**plain)
+
+    @classmethod
+    def of(cls, attrs: dict[str, Any]) -> Names:
+        """Take the names from the attributes of a store; an old one has none."""
+        kept = {k: attrs.get(k) for k in ("columns", "columns_in_file", "label_column")}
+        return cls.from_json(kept | {"label": attrs.get("label_name")})
+
+    def attributes(self, *, projected: bool) -> dict[str, Any]:
+        """Return what a store keeps; projected columns are sums of named ones and have no names."""
+        before = self.columns if projected else self.columns_in_file
+        return {
+            "columns": None if projected or self.columns is None else list(self.columns),
+            "columns_in_file": None if before is None else list(before),
+            "label_name": self.label,
+            "label_column": self.label_column,
+        }
+
+
+NAMELESS = Names()
 
 
 def default_label(name: str, columns: Sequence[str]) -> int:
@@ -21,7 +79,7 @@ def default_label(name: str, columns: Sequence[str]) -> int:
             return lowered.index(known)
     raise DataError(
         f"{name} has no column named {', '.join(LABEL_NAMES)}: pass label= with one of the columns "
-        f"{_shown(columns)}, or label=False for rows without labels."
+        f"{shown(columns)}, or label=False for rows without labels."
     )
 
 
@@ -33,12 +91,134 @@ def choose_label(name: str, columns: Sequence[str], label: Any) -> int | None:
         return list(columns).index(label)
     if isinstance(label, int | np.integer) and -len(columns) <= label < len(columns):
         return int(label) % len(columns)
-    raise DataError(f"{name} has no column {label!r}: its columns are {_shown(columns)}.")
+    raise DataError(f"{name} has no column {label!r}: its columns are {shown(columns)}.")
 
 
-def _shown(columns: Sequence[str], most: int = 30) -> str:
+def shown(columns: Sequence[str], most: int = MOST_SHOWN) -> str:
+    """Return names in quotes, the first of them when there are many."""
     more = f", ... ({len(columns)} in all)" if len(columns) > most else ""
     return ", ".join(repr(column) for column in columns[:most]) + more
+
+
+def check_names(name: str, columns: Sequence[str], wanted: Sequence[str] | None = None) -> None:
+    """Refuse columns that cannot be told apart by name; of others than `wanted` none is read."""
+    counts = Counter(columns)
+    matters = set(columns if wanted is None else wanted)
+    twice = [column for column, count in counts.items() if column and count > 1]
+    if twice := [column for column in twice if column in matters]:
+        many = f"names {shown(twice)} occur" if len(twice) > 1 else f"name {twice[0]!r} occurs"
+        raise DataError(f"{name}: the column {many} twice: give each column a name of its own.")
+    if wanted is None and "" in counts:
+        places = [str(place) for place, column in enumerate(columns) if not column]
+        many = f"s {', '.join(places)} have" if len(places) > 1 else f" {places[0]} has"
+        raise DataError(
+            f"{name}: column{many} no name (counted from 0): name it or leave it out, which pandas "
+            "does with its index by index=False."
+        )
+
+
+def choose_columns(
+    name: str, columns: Sequence[str], label: Any, wanted: Sequence[str] | None
+) -> tuple[list[str], str | None]:
+    """Return the names of the columns of X in their order, and that of the label."""
+    place = default_label(name, columns) if label is None else choose_label(name, columns, label)
+    found = None if place is None else columns[place]
+    if wanted is None:
+        return [column for column in columns if column != found], found
+    if found in wanted:
+        raise DataError(
+            f"{name}: the label {found!r} is among the columns to learn from: pass label= with "
+            "another one, or label=False."
+        )
+    match_columns(name, columns, wanted)
+    check_names(name, columns, [] if found is None else [found])
+    return list(wanted), found
+
+
+def check_same(
+    name: str, columns: Sequence[str], first: str, known: Sequence[str], *, more: bool
+) -> None:
+    """Refuse a later file that lacks columns of the first one, or has `more` where it must not."""
+    extra = match_columns(name, columns, known).left_out
+    if extra and not more:
+        raise DataError(
+            f"{name} has {shown(extra)}, which {first} has not: pass columns= with the names of "
+            "the columns to take, or leave such columns out of the file."
+        )
+
+
+class Match(NamedTuple):
+    """Where each wanted column is, and which others there are."""
+
+    places: list[int]
+    left_out: list[str]
+
+
+def match_columns(name: str, found: Sequence[str], wanted: Sequence[str]) -> Match:
+    """Find columns by their names.
+
+    Parameters
+    ----------
+    name : str
+        What messages call the new rows.
+    found, wanted : sequence of str
+        The names they have, and the names that are needed.
+    """
+    check_names(name, found, wanted)
+    places = {column: place for place, column in enumerate(found)}
+    known = set(wanted)
+    left_out = [column for column in found if column not in known]
+    missing = [column for column in wanted if column not in places]
+    if missing:
+        raise DataError(_say_missing(name, missing, left_out))
+    return Match([places[column] for column in wanted], left_out)
+
+
+def _say_missing(name: str, missing: list[str], left_out: list[str]) -> str:
+    more = f" (and {len(missing) - 1} more: {shown(missing[1:])})" if len(missing) > 1 else ""
+    lowered = {column.lower(): column for column in left_out}
+    pairs = [
+        f"{lowered[near]!r} to {column!r}"
+        for column in missing[:MOST_SHOWN]
+        for near in get_close_matches(column.lower(), lowered, 1)
+    ]
+    remedy = "give rows that have it" if len(missing) == 1 else "give rows that have them"
+    if pairs:
+        remedy += f", or rename {', '.join(pairs)} if that is what is meant"
+    return f"column {missing[0]!r} is missing from {name}{more}: {remedy}."
+
+
+def remember(dataset: Any, path: str) -> dict[str, Any]:
+    """Return what a model should know of its data to read new rows the same way."""
+    projection, attrs = dataset.projection, dataset.attrs
+    return {
+        "path": path,
+        "rows": dataset.shape[0],
+        "columns": dataset.shape[1],
+        "columns_in_file": dataset.shape[1] if projection is None else projection.n_columns,
+        "column_names": names_in_file(dataset),
+        "label_name": attrs.get("label_name"),
+        "label_column": attrs.get("label_column"),
+        "task": attrs.get("task"),
+        "scale": attrs.get("scale"),
+        "projection": None
+        if projection is None
+        else {"seed": projection.seed, "checksum": projection_checksum(projection)},
+    }
+
+
+def names_in_file(dataset: Any) -> list[str] | None:
+    """Return the names of a data set's columns, those before the projection if there was one."""
+    names: list[str] | None = dataset.columns
+    return names if dataset.projection is None else dataset.attrs.get("columns_in_file")
+
+
+def projection_checksum(projection: Any) -> int:
+    """Return a number that tells two projections apart."""
+    import zlib
+
+    matrix = projection.matrix
+    return zlib.crc32(matrix.data.tobytes(), zlib.crc32(matrix.indices.tobytes()))
 
 
 def numeric_or_text(column: Any, text: bool | None) -> Array:

@@ -35,9 +35,6 @@ def sniff(
     rows = list(csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter))
     header = _has_header(rows) if header is None else header
     names = [name.strip() for name in rows[0]] if header else [str(i) for i in range(len(rows[0]))]
-    twice = {name for name in names if names.count(name) > 1}
-    if twice:
-        raise DataError(f"{path}, line 1: the column name {min(twice)!r} occurs twice.")
     return Dialect(delimiter, header), tuple(names)
 
 

@@ -12,7 +12,13 @@ import fsspec
 import numpy as np
 
 from rfcdask._types import Array
-from rfcdask.data.columns import choose_label, default_label, numeric_or_text
+from rfcdask.data.columns import (
+    Names,
+    check_names,
+    check_same,
+    choose_columns,
+    numeric_or_text,
+)
 from rfcdask.data.csv_dialect import Dialect, is_number, sniff
 from rfcdask.data.errors import DataError, missing_extra
 from rfcdask.data.source import Batch, Wishes, between
@@ -26,10 +32,11 @@ MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of all columns, the place of the label, and whether labels are text."""
+    """Names of all columns, of those to read, of the label, and whether labels are text."""
 
     names: tuple[str, ...]
-    label: int | None
+    features: tuple[str, ...]
+    label: str | None
     text_labels: bool = False
 
 
@@ -39,7 +46,9 @@ class CsvFiles:
     def __init__(self, paths: list[str]) -> None:
         self.paths = paths
         self.dialect = Dialect()
-        self.columns = Columns((), None)
+        self.columns = Columns((), (), None)
+        self.orders: dict[str, tuple[str, ...]] = {}
+        """Names of the columns of files that have them in another order than the first."""
 
     @property
     def names(self) -> list[str]:
@@ -71,16 +80,36 @@ class CsvFiles:
         if self.columns.label is not None:
             labels = tally.labels.conclude(self.paths[0], wishes.task)
             self.columns = replace(self.columns, text_labels=labels.text)
-        n_columns = len(self.columns.names) - (labels is not None)
+        n_columns = len(self.columns.features)
         bad = np.asarray(tally.bad_rows, np.int64)
-        details = {"dialect": asdict(self.dialect), "columns": asdict(self.columns)}
-        return Survey(tally.n_rows, n_columns, tally.dtype(), labels, bad, details)
+        details = {
+            "dialect": asdict(self.dialect),
+            "columns": asdict(self.columns),
+            "orders": self.orders,
+        }
+        names = self._found_names()
+        return Survey(tally.n_rows, n_columns, tally.dtype(), labels, bad, details, names)
+
+    def _found_names(self) -> Names:
+        columns = self.columns
+        place = None if columns.label is None else columns.names.index(columns.label)
+        if not self.dialect.header:
+            return Names(label_column=place)
+        known = {*columns.features, columns.label}
+        there = dict.fromkeys(name for path in self.paths for name in self._names(path))
+        left_out = tuple(name for name in there if name not in known)
+        return Names(columns.features, None, columns.label, place, left_out)
+
+    def _names(self, path: str) -> tuple[str, ...]:
+        return self.orders.get(path, self.columns.names)
 
     def adopt(self, survey: Survey) -> None:
         """Take dialect and columns from an earlier survey."""
         self.dialect = Dialect(**survey.details["dialect"])
         columns = survey.details["columns"]
-        self.columns = Columns(tuple(columns["names"]), columns["label"], columns["text_labels"])
+        names, features = tuple(columns["names"]), tuple(columns["features"])
+        self.columns = Columns(names, features, columns["label"], columns["text_labels"])
+        self.orders = {path: tuple(order) for path, order in survey.details["orders"].items()}
 
     def narrowed(self, start: int, stop: int) -> CsvFiles:
         """Return itself."""
@@ -101,34 +130,51 @@ class CsvFiles:
                 raise DataError(f"{path} is empty: give a file with rows.")
         found = [sniff(path, wishes.delimiter, wishes.header) for path in self.paths]
         dialect, names = found[0]
-        for path, (_, other) in zip(self.paths, found, strict=True):
-            if other != names:
+        for path, (look, other) in zip(self.paths, found, strict=True):
+            if look.header != dialect.header:
+                said = "a header" if look.header else "no header"
                 raise DataError(
-                    f"{path} has the columns {list(other)}, but {self.paths[0]} has {list(names)}."
+                    f"{path} has {said}, unlike {self.paths[0]}: give every file one, or none."
                 )
-        if wishes.label is None:
-            return dialect, Columns(names, default_label(self.paths[0], names))
-        return dialect, Columns(names, choose_label(self.paths[0], names, wishes.label))
+            if wishes.columns is None:
+                check_names(f"{path}, line 1", other)
+            elif not dialect.header:
+                raise DataError(f"{path} names no columns to choose from: leave columns= out.")
+        features, label = choose_columns(self.paths[0], names, wishes.label, wishes.columns)
+        known = [*features] if label is None else [*features, label]
+        for path, (_, other) in zip(self.paths, found, strict=True):
+            if other == names:
+                continue
+            if not dialect.header:
+                raise DataError(
+                    f"{path}: {len(names)} columns expected as in {self.paths[0]}, {len(other)} "
+                    "found."
+                )
+            check_same(path, other, self.paths[0], known, more=wishes.columns is not None)
+            self.orders[path] = other
+        return dialect, Columns(names, tuple(features), label)
+
+    def _of(self, path: str) -> Columns:
+        return replace(self.columns, names=self._names(path))
 
     def _batches(self, path: str) -> Iterator[tuple[Array, Any]]:
         import pyarrow as pa
 
         try:
             with fsspec.open(path, "rb", compression="infer") as file:
-                for batch in _open_csv(file, self.dialect, self.columns):
+                for batch in _open_csv(file, self.dialect, self._of(path)):
                     yield self._arrays(batch)
         except pa.ArrowInvalid as error:
-            raise explain(path, self.dialect, self.columns, str(error)) from None
+            raise explain(path, self.dialect, self._of(path), str(error)) from None
         except EOFError as error:
             raise DataError(f"{path}: the compressed file is cut short: get it again.") from error
 
     def _arrays(self, batch: Any) -> tuple[Array, Any]:
-        label = self.columns.label
-        wanted = [i for i in range(len(self.columns.names)) if i != label]
-        X = np.empty((batch.num_rows, len(wanted)))
-        for place, column in enumerate(wanted):
-            X[:, place] = batch.column(column).to_numpy(zero_copy_only=False)
-        return X, None if label is None else batch.column(label)
+        n_columns = len(self.columns.features)
+        X = np.empty((batch.num_rows, n_columns))
+        for place in range(n_columns):
+            X[:, place] = batch.column(place).to_numpy(zero_copy_only=False)
+        return X, None if self.columns.label is None else batch.column(n_columns)
 
     def _look(self, wishes: Wishes) -> Tally:
         tally = Tally()
@@ -152,10 +198,9 @@ class CsvFiles:
 
     def _say_bad(self, path: str, row: int, values: Array) -> DataError:
         line = line_of_row(path, self.dialect, row)
-        features = [n for i, n in enumerate(self.columns.names) if i != self.columns.label]
         columns = np.flatnonzero(~np.isfinite(values))
         what = (
-            f"column {features[columns[0]]!r} is missing or not finite"
+            f"column {self.columns.features[columns[0]]!r} is missing or not finite"
             if len(columns)
             else ("the label is missing")
         )
@@ -168,9 +213,9 @@ def _open_csv(file: Any, dialect: Dialect, columns: Columns) -> Any:
         from pyarrow import csv as arrow
     except ImportError:
         raise missing_extra("pyarrow", "tables", "Reading CSV") from None
-    types = {name: pa.float64() for name in columns.names}
+    types = {name: pa.float64() for name in columns.features}
     if columns.label is not None:
-        types[columns.names[columns.label]] = pa.string()
+        types[columns.label] = pa.string()
     return arrow.open_csv(
         file,
         read_options=arrow.ReadOptions(
@@ -178,9 +223,16 @@ def _open_csv(file: Any, dialect: Dialect, columns: Columns) -> Any:
             skip_rows=int(dialect.header),
             block_size=READ_BYTES,
         ),
-        parse_options=arrow.ParseOptions(delimiter=dialect.delimiter),
+        parse_options=arrow.ParseOptions(
+            delimiter=dialect.delimiter,
+            # Text in a column that is left out may go over several lines.
+            newlines_in_values=len(types) < len(columns.names),
+        ),
         convert_options=arrow.ConvertOptions(
-            column_types=types, null_values=list(MISSING), strings_can_be_null=True
+            column_types=types,
+            include_columns=list(types),
+            null_values=list(MISSING),
+            strings_can_be_null=True,
         ),
     )
 
@@ -206,18 +258,18 @@ def line_of_row(path: str, dialect: Dialect, row: int) -> int:
 
 def explain(path: str, dialect: Dialect, columns: Columns, message: str) -> DataError:
     """Find the first line that pyarrow could not take, and say what was expected there."""
-    expected = len(columns.names)
+    expected, numbers = len(columns.names), set(columns.features)
     for line, fields in _data_lines(path, dialect):
         if len(fields) != expected:
             return DataError(
                 f"{path}, line {line}: expected {expected} fields, found {len(fields)}: fix the "
                 "line, or pass delimiter= if that is not the one between fields."
             )
-        for place, field in enumerate(fields):
+        for name, field in zip(columns.names, fields, strict=True):
             text = field.strip()
-            if place != columns.label and text not in MISSING and not is_number(text):
+            if name in numbers and text not in MISSING and not is_number(text):
                 return DataError(
-                    f"{path}, line {line}: expected a number in column "
-                    f"{columns.names[place]!r}, found {text[:40]!r}: encode text as numbers first."
+                    f"{path}, line {line}: expected a number in column {name!r}, found "
+                    f"{text[:40]!r}: encode text as numbers first."
                 )
     return DataError(f"{path}: {message}")

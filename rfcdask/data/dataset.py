@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ from rfcdask.data.errors import DataError
 from rfcdask.data.gather import Rows, choose_rows, gather, remember_reader
 from rfcdask.data.projection import SparseProjection
 from rfcdask.data.reader import Reader
-from rfcdask.data.views import StandardReader, split_readers
+from rfcdask.data.views import ColumnsReader, StandardReader, split_readers
 from rfcdask.plots import plot_bars
 from rfcdask.seeds import seed_of
 
@@ -36,6 +36,8 @@ class Dataset:
         The labels as they were given.
     classes : ndarray or None
         Sorted distinct labels; None for regression targets and without labels.
+    columns : list of str or None
+        Names of the columns; None when the source had none, or they were projected.
     attrs : mapping
         What the store says of itself: format number, source, statistics, seed and so on.
     projection : SparseProjection or None
@@ -78,6 +80,28 @@ class Dataset:
         known = self.attrs.get("classes")
         dtype = self.reader.label_dtype
         return None if known is None or dtype is None else np.asarray(known, dtype)
+
+    @property
+    def columns(self) -> list[str] | None:
+        """Names of the columns of `X`."""
+        names: list[str] | None = self.attrs.get("columns")
+        return names
+
+    def take_columns(self, places: Sequence[int]) -> Dataset:
+        """Return the data set with these columns alone, in this order, lazily.
+
+        Parameters
+        ----------
+        places : sequence of int
+            Where the columns are now.
+        """
+        order = tuple(int(place) for place in places)
+        if order == tuple(range(self.shape[1])):
+            return self
+        kept = (key for key in ("columns", *_STATISTICS) if isinstance(self.attrs.get(key), list))
+        chosen = {key: [self.attrs[key][place] for place in order] for key in kept}
+        attrs = self.attrs | chosen | {"n_columns": len(order)}
+        return Dataset(ColumnsReader(self.reader, order), attrs, meta=self._meta)
 
     @property
     def shape(self) -> tuple[int, int]:

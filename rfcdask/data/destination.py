@@ -206,6 +206,7 @@ def finish(plan: Plan, rows: Source, survey: Survey, request: Request, seed: int
         "scale": getattr(rows, "scale", None) if scale is None else scale,
         "dropped_rows": len(survey.dropped),
         "label_checksum": _label_checksum(journal, plan),
+        **survey.names.attributes(projected=plan.projected),
         **stats.attributes(),
     }
     group = zarr.open_group(store=plan.location.store(read_only=False), mode="r+")

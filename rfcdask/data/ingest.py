@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ def ingest(
     *,
     format: str | None = None,
     label: Any = None,
+    columns: Sequence[str] | None = None,
     shuffle: bool = False,
     project: int | None = None,
     random_state: Any = None,
@@ -81,6 +82,9 @@ def ingest(
         The label column of a table by name or number, the array of labels of a .npz or zarr
         group, or the labels of an array; False for rows without labels. By default a column named
         label, target, class or y.
+    columns : sequence of str, optional
+        Columns of a CSV or Parquet table to take, by name and in this order; others are left out,
+        and may hold text. By default all but the label.
     shuffle : bool
         Permute all rows uniformly, out of core. Needs the size of the data as scratch space in
         the destination, and at most four blocks of memory.
@@ -144,7 +148,10 @@ def ingest(
     final = location
     if overwrite and location.is_local and is_finished(location):
         location = Location.of(location.url + UNFINISHED)
-    wishes = Wishes(label, task, nan, n_columns, zero_based, delimiter, header, progress, client)
+    chosen = _checked_names(columns)
+    wishes = Wishes(
+        label, task, nan, n_columns, zero_based, delimiter, header, progress, client, chosen
+    )
     with only_writer(location), opened_source(source, format, label) as rows:
         request = Request(
             source=rows.identity(),
@@ -163,7 +170,8 @@ def ingest(
                 "header": header,
                 "compressor": compressor,
                 "block_bytes": block_bytes,
-            },
+            }
+            | ({} if chosen is None else {"columns": list(chosen)}),
         )
         if found_finished(location, request, overwrite=overwrite):
             return open_location(location)
@@ -197,6 +205,16 @@ def _check(
         raise DataError(f"block_size={block_bytes} is no size: give bytes, such as '64MB'.")
     if project is not None and project < 1:
         raise DataError(f"project={project}: give the number of columns to keep, at least 1.")
+
+
+def _checked_names(columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    if columns is None:
+        return None
+    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+        raise DataError(f"columns={columns!r} is no list of names.")
+    if not columns or len(set(columns)) < len(columns):
+        raise DataError("columns= must name at least one column, and none twice.")
+    return tuple(columns)
 
 
 def _type_name(dtype: Any) -> str:
@@ -238,6 +256,11 @@ def _survey(
         if wishes.n_columns not in (None, survey.n_columns):
             raise DataError(
                 f"{rows.names[0]} has {survey.n_columns} columns, but n_columns={wishes.n_columns}."
+            )
+        if wishes.columns not in (None, survey.names.columns):
+            raise DataError(
+                f"{rows.names[0]} has no named columns to choose from: columns= is for CSV files "
+                "with a header and for Parquet."
             )
         if check is not None:
             check(survey)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +13,7 @@ from dask.delayed import delayed
 
 from rfcdask._types import DaskArray, IntArray
 from rfcdask.data.arrays import BATCH_BYTES, check_pair, flat, say_bad
+from rfcdask.data.columns import NAMELESS, Names
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DataError
 from rfcdask.data.labels import Labels, LabelTally
@@ -135,6 +136,7 @@ class DatasetRows:
     scale: float | None = None
     projection: SparseProjection | None = None
     shuffled: bool = False
+    columns: Names = NAMELESS
 
     @classmethod
     def of(cls, dataset: Dataset) -> DatasetRows:
@@ -142,7 +144,14 @@ class DatasetRows:
         name = str(dataset.attrs.get("name", getattr(dataset.reader, "location", "data set")))
         labels, projection = _labels_of(dataset), dataset.projection
         shuffled = bool(dataset.attrs.get("shuffled"))
-        return cls(dataset.reader, labels, name, projection=projection, shuffled=shuffled)
+        return cls(
+            dataset.reader,
+            labels,
+            name,
+            projection=projection,
+            shuffled=shuffled,
+            columns=Names.of(dataset.attrs),
+        )
 
     @property
     def names(self) -> list[str]:
@@ -161,7 +170,10 @@ class DatasetRows:
     def survey(self, wishes: Wishes) -> Survey:
         """Know everything already."""
         rows, columns = sum(self.reader.sizes), self.reader.n_columns
-        return Survey(rows, columns, self.reader.dtype.str, self.labels)
+        names = self.columns
+        if self.labels is None:
+            names = replace(names, label=None, label_column=None)
+        return Survey(rows, columns, self.reader.dtype.str, self.labels, names=names)
 
     def adopt(self, survey: Survey) -> None:
         """Need nothing."""

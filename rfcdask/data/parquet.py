@@ -11,7 +11,7 @@ import numpy as np
 
 from rfcdask._types import Array
 from rfcdask.data.arrays import BATCH_BYTES, say_bad
-from rfcdask.data.columns import choose_label, default_label
+from rfcdask.data.columns import Names, check_names, check_same, choose_columns
 from rfcdask.data.errors import DataError, missing_extra
 from rfcdask.data.labels import LabelTally
 from rfcdask.data.source import Batch, Wishes, between
@@ -29,6 +29,7 @@ class ParquetFiles:
         self.paths = paths
         self.features: list[str] = []
         self.label: str | None = None
+        self.found = Names()
         self.dtype = np.dtype(np.float64)
 
     @property
@@ -47,7 +48,7 @@ class ParquetFiles:
 
     def survey(self, wishes: Wishes) -> Survey:
         """Take types from the schema, and look for missing values and at the labels."""
-        schemas = self._schemas()
+        schemas = [_open(path).schema_arrow for path in self.paths]
         self._choose(schemas, wishes)
         bad, tally, place = [np.empty(0, np.int64)], LabelTally(), 0
         with track("checking the rows", None, "rows", progress=wishes.progress) as report:
@@ -72,7 +73,8 @@ class ParquetFiles:
             labels = tally.conclude(self.paths[0], wishes.task, given)
         details = {"features": self.features, "label": self.label, "dtype": self.dtype.str}
         dtype = self.dtype.str
-        return Survey(place, len(self.features), dtype, labels, np.concatenate(bad), details)
+        n_columns = len(self.features)
+        return Survey(place, n_columns, dtype, labels, np.concatenate(bad), details, self.found)
 
     def adopt(self, survey: Survey) -> None:
         """Take the columns from an earlier survey."""
@@ -93,26 +95,23 @@ class ParquetFiles:
                 yield from between(batches, max(start - begin, 0), min(stop - begin, size))
             begin += size
 
-    def _schemas(self) -> list[Any]:
-        schemas = [_open(path).schema_arrow for path in self.paths]
-        for path, schema in zip(self.paths, schemas, strict=True):
-            if schema.names != schemas[0].names:
-                raise DataError(
-                    f"{path} has the columns {schema.names}, but {self.paths[0]} has "
-                    f"{schemas[0].names}."
-                )
-        return schemas
-
     def _choose(self, schemas: list[Any], wishes: Wishes) -> None:
-        # What pandas writes for an index without a name are row numbers, and no feature.
-        names = [name for name in schemas[0].names if not _UNNAMED_INDEX.fullmatch(name)]
-        place = (
-            default_label(self.paths[0], names)
-            if wishes.label is None
-            else choose_label(self.paths[0], names, wishes.label)
+        tables = [_names(schema) for schema in schemas]
+        first, names = self.paths[0], tables[0]
+        if wishes.columns is None:
+            for path, table in zip(self.paths, tables, strict=True):
+                check_names(path, table)
+        self.features, self.label = choose_columns(first, names, wishes.label, wishes.columns)
+        known = [*self.features] if self.label is None else [*self.features, self.label]
+        for path, table in zip(self.paths, tables, strict=True):
+            check_same(path, table, first, known, more=wishes.columns is not None)
+        there = dict.fromkeys(name for table in tables for name in table)
+        self.found = Names(
+            tuple(self.features),
+            label=self.label,
+            label_column=None if self.label is None else names.index(self.label),
+            left_out=tuple(name for name in there if name not in set(known)),
         )
-        self.label = None if place is None else names[place]
-        self.features = [name for name in names if name != self.label]
         if not self.features:
             raise DataError(f"{self.paths[0]} has no column besides the label.")
         self.dtype = np.result_type(*(self._numbers(schemas, name) for name in self.features))
@@ -156,6 +155,16 @@ class ParquetFiles:
     def _type_with_nulls(self, columns: dict[str, Any]) -> np.dtype[Any]:
         holes = any(columns[name].null_count for name in self.features)
         return np.result_type(self.dtype, np.float32) if holes else self.dtype
+
+
+def names_in_parquet(path: str) -> list[str]:
+    """Return the names of the columns of a file."""
+    return _names(_open(path).schema_arrow)
+
+
+def _names(schema: Any) -> list[str]:
+    # What pandas writes for an index without a name are row numbers, and no feature.
+    return [name for name in schema.names if not _UNNAMED_INDEX.fullmatch(name)]
 
 
 def _label_values(column: Any) -> Array:

@@ -34,6 +34,7 @@ class Wishes:
     header: bool | None = None
     progress: Any = None
     client: Any = None
+    columns: tuple[str, ...] | None = None
 
     @property
     def drop(self) -> bool:

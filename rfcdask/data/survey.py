@@ -14,6 +14,8 @@ import numba
 import numpy as np
 
 from rfcdask._types import Array, IntArray
+from rfcdask.data.columns import NAMELESS, Names
+from rfcdask.data.errors import DataError
 from rfcdask.data.labels import Labels, LabelTally, is_missing
 
 LARGEST_EXACT = 2.0**53
@@ -35,6 +37,8 @@ class Survey:
         Sorted rows that hold a value which is not finite, to be left out.
     details : JSON value
         What the source itself must know to read again.
+    names : Names
+        What the source calls its columns and its label.
     """
 
     n_rows: int
@@ -43,6 +47,7 @@ class Survey:
     labels: Labels | None
     dropped: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     details: Any = None
+    names: Names = NAMELESS
 
     @property
     def n_kept(self) -> int:
@@ -72,11 +77,17 @@ class Survey:
             "labels": None if self.labels is None else self.labels.to_json(),
             "dropped": self.dropped.tolist(),
             "details": self.details,
+            "names": self.names.to_json(),
         }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Survey:
         """Rebuild what `to_json` wrote."""
+        if "names" not in data:
+            raise DataError(
+                "this ingest was begun by an older version of rfcdask, which kept no column names: "
+                "pass overwrite=True to begin anew."
+            )
         labels = data["labels"]
         return cls(
             data["n_rows"],
@@ -85,6 +96,7 @@ class Survey:
             None if labels is None else Labels.from_json(labels),
             np.asarray(data["dropped"], np.int64),
             data["details"],
+            Names.from_json(data["names"]),
         )
 
 

@@ -1,4 +1,4 @@
-"""Readers on top of readers: standardised columns, and the two parts of a split."""
+"""Readers on top of readers: other columns, standardised ones, and the two parts of a split."""
 
 from __future__ import annotations
 
@@ -33,12 +33,10 @@ def standardized(X: Array, mean: FloatArray, deviation: FloatArray, dtype: np.dt
 
 
 @dataclass(frozen=True)
-class StandardReader:
-    """Blocks with the mean taken off each column and the deviation divided out."""
+class _View:
+    """The blocks of another reader, each changed on its own."""
 
     base: Reader
-    mean: tuple[float, ...]
-    deviation: tuple[float, ...]
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -52,8 +50,8 @@ class StandardReader:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Floating type that holds the values."""
-        return float_type(self.base.dtype)
+        """Type of X."""
+        return self.base.dtype
 
     @property
     def label_dtype(self) -> np.dtype[Any] | None:
@@ -65,21 +63,52 @@ class StandardReader:
         """Neighbouring rows that cost as much to fetch as one."""
         return self.base.run_rows
 
-    def block(self, block: int) -> Array:
-        """Return one standardised block."""
+    def block(self, block: int) -> Any:
+        """Return one block, changed."""
         return self._apply(self.base.block(block))
 
     def labels(self, block: int) -> Array:
         """Return the labels of one block."""
         return self.base.labels(block)
 
-    def rows(self, block: int, local: IntArray) -> tuple[Array, Array | None]:
-        """Return some standardised rows of one block."""
+    def rows(self, block: int, local: IntArray) -> tuple[Any, Array | None]:
+        """Return some rows of one block, changed."""
         X, y = self.base.rows(block, local)
         return self._apply(X), y
 
+    def _apply(self, X: Any) -> Any:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class StandardReader(_View):
+    """Blocks with the mean taken off each column and the deviation divided out."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Floating type that holds the values."""
+        return float_type(self.base.dtype)
+
     def _apply(self, X: Array) -> Array:
         return standardized(X, np.asarray(self.mean), np.asarray(self.deviation), self.dtype)
+
+
+@dataclass(frozen=True)
+class ColumnsReader(_View):
+    """Blocks with some of the columns, in an order of their own."""
+
+    columns: tuple[int, ...]
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of X."""
+        return len(self.columns)
+
+    def _apply(self, X: Any) -> Any:
+        return X[:, self.columns]
 
 
 @dataclass(frozen=True)

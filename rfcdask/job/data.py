@@ -18,6 +18,7 @@ from rfcdask.data import (
     open_dataset,
     synthetic,
 )
+from rfcdask.data.columns import names_in_file
 from rfcdask.data.detect import detect_format, expand, opened_source
 from rfcdask.data.labels import Labels
 from rfcdask.data.location import is_url
@@ -85,6 +86,8 @@ def prepare_data(run: Context) -> dict[str, Any]:
             "train_rows": dataset.shape[0] - settled["test_size"],
             "test_rows": settled["test_size"],
             "columns": dataset.shape[1],
+            "column_names": names_in_file(dataset),
+            "label_name": dataset.attrs.get("label_name"),
             "classes": [str(label) for label in _classes(dataset)],
             "class_counts": counts,
             "dtype": str(dataset.reader.dtype),

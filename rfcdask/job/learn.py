@@ -10,6 +10,7 @@ from sklearn.pipeline import Pipeline
 
 from rfcdask._types import Array
 from rfcdask.data import Dataset
+from rfcdask.data.columns import remember
 from rfcdask.job.choose import map_path
 from rfcdask.job.context import Context
 from rfcdask.linear import RidgeClassifier, SGDClassifier
@@ -46,7 +47,13 @@ def train(run: Context) -> dict[str, Any]:
         steps.insert(0, ("standardize", run.standardizer))
     if "checkpoint" in learner.get_params():
         learner.set_params(checkpoint=None)  # a path of this run is no part of the model
-    save(Pipeline(steps), run.folder.model, overwrite=True)
+    about = {
+        "command": "rfcdask run",
+        "seed": run.settings.seed,
+        "test_size": used["test_size"],
+        "data": remember(run.stored, run.source or "synthetic"),
+    }
+    save(Pipeline(steps), run.folder.model, overwrite=True, about=about)
     passes = 1 if used["learner"] == "ridge" else used["epochs"]
     return {
         "method": used["method"],

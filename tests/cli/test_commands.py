@@ -51,7 +51,10 @@ MORE = {
     "tune-no-classes": ("tune new.csv --no-labels", "no classes"),
     "tune-threads": ("tune store.zarr --scheduler tcp://x:1 --threads 2", "its own workers"),
     "fit-no-labels": ("fit new.csv bad --no-labels", "no labels to learn from"),
-    "transform-columns": ("transform fitted wide.csv bad.zarr --no-labels", "has 5 columns"),
+    "transform-columns": (
+        "transform fitted wide.csv bad.zarr --no-labels --no-header",
+        "4 columns expected, 5 found",
+    ),
     "transform-no-map": ("transform linear store.zarr bad.zarr", "has no feature map"),
     "predict-no-learner": ("predict map store.zarr", "without a learner"),
     "predict-probabilities": ("predict fitted new.csv --output probabilities", "--loss log_loss"),
