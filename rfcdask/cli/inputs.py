@@ -215,7 +215,10 @@ def _table_as_before(
     label = given.get("label")
     place = None if label is None else choose_label(path, names, label)
     if not (wanted and named):
-        return {} if label is not None else {"label": _label_by_place(path, names, named, like)}
+        if label is None:
+            return {"label": _label_by_place(path, names, named, like)}
+        _check_number(path, like["columns_in_file"], len(names) - (place is not None))
+        return {}
     own = like.get("label_name") if place is None else names[place]
     if own in wanted:
         raise click.UsageError(f"--label {own} names a column that the model learned from.")
@@ -258,7 +261,6 @@ def _label_by_name(names: Sequence[str], wanted: Sequence[str], known: str | Non
 def _label_by_place(path: str, names: Sequence[str], named: bool, like: dict[str, Any]) -> Any:
     """Return the label column of a table whose columns are matched by their number alone."""
     from rfcdask.data.columns import LABEL_NAMES
-    from rfcdask.data.errors import DataError
 
     before = like.get("label", like.get("label_name"))  # older models kept what was given
     if named and before is not None and before in names:
@@ -266,19 +268,21 @@ def _label_by_place(path: str, names: Sequence[str], named: bool, like: dict[str
     known = [name for name in names if name.lower() in LABEL_NAMES]
     if named and before is None and len(known) == 1:  # found by its name then, and so now
         return known[0]
-    if len(names) == like["columns_in_file"]:
-        return False
     place = before if isinstance(before, int) else like.get("label_column")
     if len(names) == like["columns_in_file"] + 1 and (place is not None or len(known) == 1):
         return known[0] if place is None else place
-    raise DataError(_say_number(path, like["columns_in_file"], len(names)))
+    _check_number(path, like["columns_in_file"], len(names))
+    return False
 
 
-def _say_number(path: str, expected: int, found: int) -> str:
-    return (
-        f"{path}: {expected} columns expected, {found} found: give rows with the columns that the "
-        "model was fitted on."
-    )
+def _check_number(path: str, expected: int, found: int) -> None:
+    from rfcdask.data.errors import DataError
+
+    if expected != found:
+        raise DataError(
+            f"{path}: {expected} columns expected, {found} found: give rows with the columns that "
+            "the model was fitted on."
+        )
 
 
 def note_left_out(path: str, names: Sequence[str], label: str | None = None) -> None:
@@ -309,8 +313,7 @@ def matched(dataset: Any, path: str, like: dict[str, Any]) -> Any:
     if not (wanted and found):
         _check_projection(dataset, path, like)
         _note_by_position(dataset, path, like)
-        if dataset.shape[1] != like["columns"]:
-            raise DataError(_say_number(path, like["columns"], dataset.shape[1]))
+        _check_number(path, like["columns"], dataset.shape[1])
         return dataset
     places, left_out = match_columns(path, found, wanted)
     _check_projection(dataset, path, like)

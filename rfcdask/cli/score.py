@@ -55,12 +55,17 @@ def score(
         if held_out:
             dataset = _held_out(saved.about, dataset, model, data)
         if dataset.y is None:
-            raise ValueError(f"{data} has no labels to compare with: pass --label.")
+            raise ValueError(_no_labels(saved.data.get("label_name"), data))
         value = float(saved.whole.score(dataset.X, dataset.y))
         rows = dataset.shape[0]
     metric = "accuracy" if hasattr(saved.learner, "classes_") else "R2"
     result = {"metric": metric, "score": value, "rows": rows, "model": model, "data": data}
     common.show(result, f"{metric} {value:.4f} on {rows:,} rows", as_json)
+
+
+def _no_labels(name: str | None, data: str) -> str:
+    known = "" if name is None or is_store(data) else f" its column {name!r} is missing,"
+    return f"{data} has no labels to compare with:{known} pass --label."
 
 
 def _held_out(about: dict[str, Any], dataset: Any, model: str, data: str) -> Any:
