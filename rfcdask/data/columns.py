@@ -15,6 +15,8 @@ from rfcdask.data.errors import DataError
 
 LABEL_NAMES = ("label", "target", "class", "y")
 MOST_SHOWN = 30
+MOST_COMPARED = 1000
+"""Columns among which one with a similar name is looked for."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,7 @@ def match_columns(name: str, found: Sequence[str], wanted: Sequence[str]) -> Mat
 
 def _say_missing(name: str, missing: list[str], left_out: list[str]) -> str:
     more = f" (and {len(missing) - 1} more: {shown(missing[1:])})" if len(missing) > 1 else ""
-    lowered = {column.lower(): column for column in left_out}
+    lowered = {column.lower(): column for column in left_out[:MOST_COMPARED]}
     pairs = [
         f"{lowered[near]!r} to {column!r}"
         for column in missing[:MOST_SHOWN]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from sklearn.datasets import dump_svmlight_file, load_iris, load_wine
 
 import rfcdask as rf
+from rfcdask.cli import main
 from rfcdask.data import DataError
 from rfcdask.job import run_job
 from tests.job.helpers import results_of, run
@@ -45,13 +49,33 @@ def test_a_parquet_file(tmp_path: Path) -> None:
 
     X, y = load_wine(return_X_y=True)
     columns = {f"x{i}": X[:, i] for i in range(X.shape[1])}
-    parquet.write_table(pyarrow.table(columns | {"target": y}), tmp_path / "wine.parquet")
-    ended = run(tmp_path / "wine.parquet", "--out", tmp_path / "out", "--scheduler", "threads")
+    parquet.write_table(pyarrow.table({"grape": y} | columns), tmp_path / "wine.parquet")
+    where = ("--label", "grape", "--out", tmp_path / "out", "--scheduler", "threads")
+    ended = run(tmp_path / "wine.parquet", *where)
     assert ended.returncode == 0, ended.stderr
     results = results_of(tmp_path / "out")
+    assert results["data"]["column_names"] == list(columns)
+    assert results["data"]["label_name"] == "grape"
+    _score_by_name(tmp_path, columns | {"grape": y}, results["model"]["accuracy"])
     assert results["data"]["name"] == "wine.parquet"
     assert results["settings"]["standardize"] is True
     assert results["model"]["accuracy"] > 0.9
+
+
+def _score_by_name(folder: Path, columns: dict[str, Any], accuracy: float) -> None:
+    """The model of a run knows names too: rows in another order score as before."""
+    import pandas as pd
+
+    pd.DataFrame(dict(reversed(columns.items()))).to_csv(folder / "turned.csv", index=False)
+    model = str(folder / "out" / "model")
+    for data in ("wine.parquet", "turned.csv"):
+        done = CliRunner().invoke(main, ["score", model, str(folder / data), "--json"])
+        assert done.exit_code == 0, done.stderr
+        assert "position" not in done.stderr
+        assert json.loads(done.stdout)["score"] > 0.9
+    held_out = ["score", model, str(folder / "out" / "data.zarr"), "--held-out", "--json"]
+    found = json.loads(CliRunner().invoke(main, held_out).stdout)
+    assert found["score"] == pytest.approx(accuracy)
 
 
 @pytest.mark.slow

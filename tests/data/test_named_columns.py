@@ -1,0 +1,200 @@
+"""Column names on their way from files to stores, and files that do not agree on them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+import rfcdask as rf
+from rfcdask.data.columns import match_columns
+from rfcdask.data.errors import DataError
+from rfcdask.data.survey import Survey
+
+ROWS = {"a": [1, 2, 3], "b": [4, 5, 6], "c": [7, 8, 9], "kind": ["x", "y", "x"]}
+
+
+def table(path: Path, *names: str, **more: Any) -> Path:
+    """Write some of the columns, in this order."""
+    columns = {name: (ROWS | more)[name] for name in names}
+    if path.suffix == ".parquet":
+        parquet.write_table(pa.table(columns), path)
+        return path
+    rows = [",".join(map(str, row)) for row in zip(*columns.values(), strict=True)]
+    path.write_text("\n".join([",".join(columns), *rows]) + "\n")
+    return path
+
+
+ENDINGS = pytest.mark.parametrize("ending", ["csv", "parquet"])
+
+
+@ENDINGS
+def test_names_go_with_the_rows(tmp_path: Path, ending: str) -> None:
+    source = table(tmp_path / f"t.{ending}", "a", "kind", "b", "c")
+    data = rf.ingest(source, tmp_path / "s.zarr", label="kind")
+    assert data.columns == ["a", "b", "c"]
+    assert (data.attrs["label_name"], data.attrs["label_column"]) == ("kind", 1)
+    train, test = data.standardize().split(1, random_state=0)
+    assert train.columns == test.columns == data.columns
+    again = rf.ingest(data, tmp_path / "again.zarr", shuffle=True, random_state=0)
+    assert (again.columns, again.attrs["label_name"]) == (data.columns, "kind")
+    bare = rf.ingest(tmp_path / "s.zarr", tmp_path / "bare.zarr", label=False)
+    assert (bare.columns, bare.attrs["label_name"]) == (data.columns, None)
+
+
+def test_names_of_a_projected_store_are_those_before(tmp_path: Path) -> None:
+    source = table(tmp_path / "t.csv", "a", "b", "c", "kind")
+    data = rf.ingest(source, tmp_path / "s.zarr", label="kind", project=2, random_state=0)
+    again = rf.ingest(data, tmp_path / "again.zarr")
+    for stored in (data, again):
+        assert stored.columns is None
+        assert stored.attrs["columns_in_file"] == ["a", "b", "c"]
+
+
+def test_rows_without_names_have_none(tmp_path: Path) -> None:
+    data = rf.ingest((np.eye(3), [0, 1, 0]), tmp_path / "s.zarr")
+    assert data.columns is None
+    assert data.attrs["label_name"] is None
+    (tmp_path / "t.csv").write_text("1,2,5\n3,4,6\n")
+    data = rf.ingest(tmp_path / "t.csv", tmp_path / "t.zarr", label=-1)
+    assert (data.columns, data.attrs["label_column"]) == (None, 2)
+
+
+def test_columns_taken_take_their_statistics_along(tmp_path: Path) -> None:
+    data = rf.ingest(table(tmp_path / "t.csv", "a", "b", "c"), tmp_path / "s.zarr", label=False)
+    some = data.take_columns([2, 0])
+    assert (some.columns, some.shape) == (["c", "a"], (3, 2))
+    np.testing.assert_array_equal(some.X.compute(), data.X.compute()[:, [2, 0]])
+    np.testing.assert_array_equal(some.mean, data.mean[[2, 0]])
+    np.testing.assert_array_equal(some.rows([1]).X, [[8, 2]])
+    np.testing.assert_allclose(some.standardize().X.compute().mean(axis=0), 0, atol=1e-6)
+    assert data.take_columns([0, 1, 2]) is data
+
+
+@ENDINGS
+def test_files_with_other_orders_are_one_table(tmp_path: Path, ending: str) -> None:
+    first = table(tmp_path / f"1.{ending}", "a", "b", "c", "kind")
+    second = table(tmp_path / f"2.{ending}", "kind", "c", "a", "b")
+    data = rf.ingest([first, second], tmp_path / "s.zarr", label="kind")
+    once = np.column_stack([ROWS["a"], ROWS["b"], ROWS["c"]])
+    np.testing.assert_array_equal(data.X.compute(), np.vstack([once, once]))
+    assert data.y is not None
+    assert data.y.compute().tolist() == [*ROWS["kind"], *ROWS["kind"]]
+
+
+@ENDINGS
+def test_files_with_other_columns_are_refused(tmp_path: Path, ending: str) -> None:
+    first = table(tmp_path / f"1.{ending}", "a", "b", "kind")
+    short = table(tmp_path / f"2.{ending}", "kind", "a")
+    wide = table(tmp_path / f"3.{ending}", "kind", "c", "b", "a")
+    with pytest.raises(DataError, match=rf"column 'b' is missing from .*2\.{ending}"):
+        rf.ingest([first, short], tmp_path / "s.zarr", label="kind")
+    with pytest.raises(DataError, match=rf"3\.{ending} has 'c', which .*1\.{ending} has not"):
+        rf.ingest([first, wide], tmp_path / "s.zarr", label="kind")
+    data = rf.ingest(  # as the message tells
+        [first, wide], tmp_path / "s.zarr", label="kind", columns=["b", "a"]
+    )
+    assert data.columns == ["b", "a"]
+    np.testing.assert_array_equal(data.X.compute()[:, 1], [1, 2, 3, 1, 2, 3])
+
+
+def test_headers_on_some_files_only_are_refused(tmp_path: Path) -> None:
+    first = table(tmp_path / "1.csv", "a", "b")
+    (tmp_path / "2.csv").write_text("1,2\n3,4\n")
+    with pytest.raises(DataError, match=r"2\.csv has no header, unlike .*1\.csv"):
+        rf.ingest([first, tmp_path / "2.csv"], tmp_path / "s.zarr", label=False)
+    (tmp_path / "3.csv").write_text("1,2,3\n3,4,5\n")
+    with pytest.raises(DataError, match=r"3\.csv: 2 columns expected as in .*2\.csv, 3 found"):
+        rf.ingest([tmp_path / "2.csv", tmp_path / "3.csv"], tmp_path / "s.zarr", label=False)
+
+
+@ENDINGS
+def test_chosen_columns_leave_text_aside(tmp_path: Path, ending: str) -> None:
+    note = ["p, q" if ending == "parquet" else '"p\nq"', "", "r"]
+    source = table(tmp_path / f"t.{ending}", "note", "c", "kind", "a", note=note)
+    data = rf.ingest(source, tmp_path / "s.zarr", label="kind", columns=["a", "c"])
+    np.testing.assert_array_equal(data.X.compute(), np.column_stack([ROWS["a"], ROWS["c"]]))
+    for columns, words in (
+        (["a", "z"], "column 'z' is missing from"),
+        (["a", "kind"], "the label 'kind' is among the columns to learn from"),
+        (["a", "note"], "encode"),
+        (["a", "a"], "none twice"),
+        ("a", "no list of names"),
+        ([], "at least one column"),
+    ):
+        with pytest.raises(DataError, match=words):
+            rf.ingest(source, tmp_path / "bad.zarr", label="kind", columns=columns)
+
+
+def test_chosen_columns_need_names(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("1,2\n3,4\n")
+    with pytest.raises(DataError, match="names no columns to choose from: leave columns= out"):
+        rf.ingest(tmp_path / "t.csv", tmp_path / "s.zarr", label=False, columns=["0"])
+    with pytest.raises(DataError, match="columns= is for CSV files with a header and for Parquet"):
+        rf.ingest(np.eye(3), tmp_path / "s.zarr", columns=["0"])
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        ("a,b,a,b", r"t\.csv, line 1: the column names 'a', 'b' occur twice"),
+        (",b,c,d", r"column 0 has no name .* index=False"),
+        ("a,,c,", r"columns 1, 3 have no name"),
+    ],
+)
+def test_names_that_tell_nothing_apart(tmp_path: Path, header: str, words: str) -> None:
+    source = tmp_path / "t.csv"
+    source.write_text(f"{header}\n1,2,3,4\n5,6,7,8\n")
+    with pytest.raises(DataError, match=words):
+        rf.ingest(source, tmp_path / "s.zarr", label=False)
+
+
+def test_what_is_not_read_may_have_any_name(tmp_path: Path) -> None:
+    source = tmp_path / "t.csv"
+    source.write_text("x,,b,x,,a\np,q,2,r,s,1\np,q,4,r,s,3\n")
+    data = rf.ingest(source, tmp_path / "s.zarr", label=False, columns=["a", "b"])
+    np.testing.assert_array_equal(data.X.compute(), [[1, 2], [3, 4]])
+    with pytest.raises(DataError, match="'x' occurs twice"):
+        rf.ingest(source, tmp_path / "t.zarr", label=False, columns=["a", "x"])
+
+
+def test_a_parquet_file_with_a_name_twice(tmp_path: Path) -> None:
+    twice = pa.table([pa.array([1.0]), pa.array([2.0])], names=["a", "a"])
+    parquet.write_table(twice, tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="'a' occurs twice"):
+        rf.ingest(tmp_path / "t.parquet", tmp_path / "s.zarr", label=False)
+
+
+def test_an_ingest_of_an_older_version_begins_anew() -> None:
+    found = json.loads(json.dumps(Survey(3, 2, "<f4", None).to_json()))
+    assert Survey.from_json(found).n_columns == 2
+    del found["names"]
+    with pytest.raises(DataError, match=r"older version .* overwrite=True to begin anew"):
+        Survey.from_json(found)
+
+
+SHORT = st.text(max_size=6)
+
+
+@settings(max_examples=60)
+@given(st.lists(SHORT.filter(bool), unique=True, min_size=1, max_size=6), st.data())
+def test_any_names_are_found_or_named(wanted: list[str], data: Any) -> None:
+    others = st.lists(SHORT.filter(lambda name: name not in wanted), unique=True, max_size=3)
+    kept = [name for name in wanted if data.draw(st.integers(0, 5))]
+    found = data.draw(st.permutations(kept + data.draw(others)))
+    missing = [name for name in wanted if name not in kept]
+    if missing:
+        with pytest.raises(DataError) as refused:
+            match_columns("new", found, wanted)
+        assert all(repr(name) in str(refused.value) for name in missing[:30])
+        return
+    places, left_out = match_columns("new", found, wanted)
+    assert [found[place] for place in places] == wanted
+    assert sorted([*wanted, *left_out]) == sorted(found)
