@@ -56,6 +56,7 @@ def score(
             dataset = _held_out(saved.about, dataset, model, data)
         if dataset.y is None:
             raise ValueError(_no_labels(saved.data.get("label_name"), data))
+        _note_other_label(saved.data.get("label_name"), dataset, data, options["label"])
         value = float(saved.whole.score(dataset.X, dataset.y))
         rows = dataset.shape[0]
     metric = "accuracy" if hasattr(saved.learner, "classes_") else "R2"
@@ -66,6 +67,12 @@ def score(
 def _no_labels(name: str | None, data: str) -> str:
     known = "" if name is None or is_store(data) else f" its column {name!r} is missing,"
     return f"{data} has no labels to compare with:{known} pass --label."
+
+
+def _note_other_label(known: str | None, dataset: Any, data: str, asked: Any) -> None:
+    found = dataset.attrs.get("label_name")
+    if asked is None and known and found and found != known:
+        common.note(f"{data}: labels are taken from {found!r}, and the model learned {known!r}.")
 
 
 def _held_out(about: dict[str, Any], dataset: Any, model: str, data: str) -> Any:

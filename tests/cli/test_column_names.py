@@ -198,6 +198,16 @@ def test_the_labels_name_survives_a_store(place: Path, call: Call) -> None:
     assert json.loads(named.stdout)["score"] == json.loads(done.stdout)["score"]
 
 
+def test_a_store_with_another_label_is_told(place: Path, call: Call) -> None:
+    columns, y = draw(ROWS, 1)
+    source = write(place / "third.csv", {"verdict": y} | dict(reversed(columns.items())))
+    rf.ingest(source, place / "third.zarr", label="verdict")
+    done = call("score", "model", "third.zarr")
+    assert done.exit_code == 0, done.stderr
+    assert "labels are taken from 'verdict', and the model learned 'status'" in done.stderr
+    assert done.stdout == call("score", "model", "new.csv").stdout
+
+
 def test_a_column_of_the_model_is_no_label(call: Call) -> None:
     for command in ("predict", "score"):
         done = call(command, "model", "new.csv", "--label", "age")
