@@ -60,7 +60,7 @@ class ThreadRunner:
         self._pool = ThreadPoolExecutor(threads + EXTRA, "rfcdask-block") if threads else None
         self._kept: dict[int, tuple[Blocks, dict[Any, Any]]] = {}
 
-    def block(self, blocks: Blocks, index: int, place: int = 0) -> Future[Any]:
+    def block(self, blocks: Blocks, index: int) -> Future[Any]:
         """Start computing one block."""
         return self._submit(_compute_block, blocks, index, self._shared(blocks))
 
@@ -143,15 +143,14 @@ class ClusterRunner:
         self.threads = max(sum(client.nthreads().values()), 1)
         self._token = uuid.uuid4().hex[:12]
         self._count = 0
-        self._place, self._addresses = -1, list[str]()
         self._kept: dict[int, tuple[Blocks, dict[Any, Any]]] = {}
 
-    def block(self, blocks: Blocks, index: int, place: int = 0) -> Any:
-        """Start computing one block, if possible on the worker of its `place`."""
+    def block(self, blocks: Blocks, index: int) -> Any:
+        """Start computing one block."""
         key = self._key("block")
         graph = blocks.graph([index]) | self._shared(blocks)
         graph[key] = Task(key, _pack, *map(TaskRef, blocks.keys(index)))
-        return self._send(graph, key, workers=self._worker(place))
+        return self._send(graph, key)
 
     def fold(self, blocks: Blocks, indices: Sequence[int], fold: Fold, state: Any) -> Any:
         """Start a chain of tasks, each folding one block into the state of the one before."""
@@ -222,11 +221,7 @@ class ClusterRunner:
         self._count += 1
         return f"rfcdask-{what}-{self._token}-{self._count}"
 
-    def _send(self, graph: dict[Any, Any], key: str, workers: list[str] | None = None) -> Any:
-        loose = {"workers": workers, "allow_other_workers": True} if workers else {}
-        return self.client.get(graph, [key], sync=False, retries=RETRIES, **loose)[0]
-
-    def _worker(self, place: int) -> list[str] | None:
-        if place != self._place:  # asking the scheduler is a round trip: once a group is enough
-            self._place, self._addresses = place, sorted(self.client.nthreads())
-        return [self._addresses[place % len(self._addresses)]] if self._addresses else None
+    def _send(self, graph: dict[Any, Any], key: str) -> Any:
+        # No worker is named: a task that prefers one, even loosely, is never started again by
+        # the scheduler once all workers have been away for a moment and others have come.
+        return self.client.get(graph, [key], sync=False, retries=RETRIES)[0]

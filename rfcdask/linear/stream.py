@@ -94,8 +94,8 @@ class Runner(Protocol):
     local: bool
     """Whether blocks are computed in this process."""
 
-    def block(self, blocks: Blocks, index: int, place: int = 0) -> Any:
-        """Start computing one block and return its handle; `place` groups blocks on a worker."""
+    def block(self, blocks: Blocks, index: int) -> Any:
+        """Start computing one block and return its handle."""
 
     def fold(self, blocks: Blocks, indices: Sequence[int], fold: Fold, state: Any) -> Any:
         """Start folding some blocks, one after another, into a state; return its handle."""
@@ -125,11 +125,11 @@ def stream_groups(
     blocks of a group are let go when the next group is asked for.
     """
     alive: deque[Any] = deque()
-    order = iter([(number, index) for number, group in enumerate(groups) for index in group])
+    order = itertools.chain.from_iterable(groups)
     try:
         for number, group in enumerate(groups):
-            for place, index in itertools.islice(order, len(group) + ahead - len(alive)):
-                alive.append(runner.block(blocks, index, place))
+            for index in itertools.islice(order, len(group) + ahead - len(alive)):
+                alive.append(runner.block(blocks, index))
             yield number, list(itertools.islice(alive, len(group)))
             for _ in group:
                 runner.release(alive.popleft())

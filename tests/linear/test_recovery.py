@@ -36,9 +36,10 @@ def first_time(marker: Path, name: str) -> bool:
     return True
 
 
-def dies_once(block: Array, marker: Path, at: float) -> Array:
+def dies_once(block: Array, marker: Path, at: float, others: tuple[int, ...] = ()) -> Array:
     if block.size and block[0, 0] == at and first_time(marker, "killed"):
-        os.kill(os.getpid(), signal.SIGKILL)
+        for process in {*others, os.getpid()}:
+            os.kill(process, signal.SIGKILL)
     return block
 
 
@@ -59,22 +60,28 @@ def model(**more: Any) -> Any:
     return rf.SGDClassifier(epochs=3, random_state=1, persist=False, **more)
 
 
-def test_a_worker_killed_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("workers", "all_die"), [(1, True), (2, False), (2, True)])
+def test_workers_killed_in_the_middle_of_an_epoch(
+    workers: int, all_die: bool, tmp_path: Path
+) -> None:
     X, y = data()
     undisturbed = model().fit(X, y)
     doomed = float(X[1700, 0].compute())
-    Z = X.map_blocks(dies_once, marker=tmp_path, at=doomed, meta=np.empty((0, 0), np.float32))
     with (
         LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+            n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0"
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
-        before = set(client.nthreads())
+        before = client.run(os.getpid)
+        others = tuple(before.values()) if all_die else ()
+        Z = X.map_blocks(
+            dies_once, marker=tmp_path, at=doomed, others=others, meta=np.empty((0, 0), np.float32)
+        )
         found = model().fit(Z, y, client=client)
-        after = set(client.nthreads())
+        after = client.run(os.getpid)
     assert (tmp_path / "killed").exists()
-    assert before != after  # a nanny started another worker
+    assert set(before.values()) != set(after.values())  # a nanny started another worker
     assert np.array_equal(found.coef_, undisturbed.coef_)
     assert np.array_equal(found.intercept_, undisturbed.intercept_)
 
