@@ -8,9 +8,10 @@ from typing import Any
 
 import dask
 import numpy as np
+from dask.sizeof import sizeof
 
 from rfcdask._types import Array
-from rfcdask.compute import RETRIES, current_client
+from rfcdask.compute import RETRIES, cluster_errors, current_client, fetch
 from rfcdask.progress import track
 from rfcdask.svm_folds import Sample, Trial, fold_accuracies, fold_of_rows
 from rfcdask.threads import available_cpus, one_blas_thread
@@ -82,13 +83,14 @@ def _run(
             yield from pool.map(lambda trial: fold_accuracies(sample, parts, trial), trials)
         return
     # The sample is one task of its own: it is sent once, and again should its worker die.
-    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
+    quiet = dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"})
+    with cluster_errors(chosen), quiet:
         held = chosen.submit(_hold, sample, parts, pure=False, retries=RETRIES)
         futures = [
             chosen.submit(_on_worker, held, trial, pure=False, retries=RETRIES) for trial in trials
         ]
     for future in futures:
-        yield future.result()
+        yield fetch(future, chosen, sizeof(sample.rows))
 
 
 def _hold(sample: Sample, parts: Array) -> tuple[Sample, Array]:

@@ -84,5 +84,5 @@ def test_on_a_cluster_trouble_is_retried_or_explained(cluster: LocalCluster) -> 
         with pytest.raises(ZeroDivisionError, match="in a block"):
             compute(failing, client)
         deadly = da.zeros(2**18, chunks=2**17).map_blocks(die, dtype=float, meta=np.empty(0))
-        with pytest.raises(MemoryError, match=r"about 1 MiB each.*smaller blocks \(X.rechunk\)"):
+        with pytest.raises(MemoryError, match=r"about 1.00 MiB each.*smaller blocks \(X.rechunk\)"):
             compute(deadly, client)

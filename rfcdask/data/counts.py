@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rfcdask._types import Array
+from rfcdask.compute import compute
 from rfcdask.data.errors import DataError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def class_counts(dataset: Dataset) -> dict[str, int]:
         dtype=np.int64,
         meta=np.empty((0, 0), np.int64),
     )
-    counts = np.asarray(parts.sum(axis=0).compute()).tolist()
+    counts = np.asarray(compute(parts.sum(axis=0))).tolist()
     return dict(zip((str(name) for name in classes), counts, strict=True))
 
 

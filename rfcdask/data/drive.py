@@ -8,10 +8,11 @@ from typing import Any
 from dask.delayed import delayed
 from dask.utils import format_bytes
 
-from rfcdask.data.errors import DataError
+from rfcdask.compute import WorkerDiedError
+from rfcdask.data.errors import DataError, OutOfMemoryError
 from rfcdask.data.journal import Journal
 from rfcdask.data.lazy import DaskRows
-from rfcdask.data.run import WorkerDiedError, call_later, run_tasks
+from rfcdask.data.run import call_later, run_tasks
 from rfcdask.data.shuffle import Deal, ScatterBlock, gather_block, pieces_of, run_counts
 from rfcdask.data.source import Source, cut, keep_rows
 from rfcdask.data.survey import Survey
@@ -132,7 +133,7 @@ def _run(
     try:
         _count(phase, plan, run_tasks(tasks, client, at_once=at_once), n_done, progress)
     except WorkerDiedError as error:
-        raise DataError(
+        raise OutOfMemoryError(
             f"a worker died while {phase}, most likely for want of memory; each of its threads "
             f"holds about four blocks of {format_bytes(layout.block_bytes)}: pass a smaller "
             "block_size= or give workers more memory; what is written stays."

@@ -15,6 +15,10 @@ class DamagedStoreError(DataError):
     """A chunk of a store is missing or its checksum does not match."""
 
 
+class OutOfMemoryError(DataError, MemoryError):
+    """Workers died over the blocks of an ingest, which are too large for their memory."""
+
+
 class StoreExistsError(DataError, FileExistsError):
     """The destination holds something already and nobody said it may be replaced."""
 

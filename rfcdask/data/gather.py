@@ -10,10 +10,10 @@ from dask.callbacks import Callback
 from scipy import sparse
 
 from rfcdask._types import Array, DaskArray, IntArray
-from rfcdask.compute import as_finished, current_client
+from rfcdask.compute import current_client
 from rfcdask.data.errors import DataError
 from rfcdask.data.reader import Reader
-from rfcdask.data.run import call_later
+from rfcdask.data.run import call_later, run_tasks
 from rfcdask.progress import track
 
 
@@ -27,6 +27,8 @@ class Rows(NamedTuple):
 
 _READERS: dict[str, Reader] = {}
 _REMEMBERED = 1024
+AT_ONCE = 256
+"""Blocks whose rows are being fetched on a cluster; each holds only the rows asked for."""
 
 
 def remember_reader(array: DaskArray, reader: Reader) -> DaskArray:
@@ -50,7 +52,8 @@ def gather(reader: Reader, indices: Any, client: Any = None) -> Rows:
     """Fetch rows by number, in the order asked for; repeats are allowed."""
     wanted = _checked(indices, sum(reader.sizes))
     unique, inverse = np.unique(wanted, return_inverse=True)
-    parts = _compute(_tasks(reader, unique), client)
+    largest = max(reader.sizes) * reader.n_columns * reader.dtype.itemsize
+    parts = _compute(_tasks(reader, unique), client, largest)
     stack = sparse.vstack if sparse.issparse(parts[0][0]) else np.concatenate
     X = stack([part[0] for part in parts])
     y = None if reader.label_dtype is None else np.concatenate([part[1] for part in parts])
@@ -70,16 +73,17 @@ def _tasks(reader: Reader, unique: IntArray) -> list[Any]:
     ]
 
 
-def _compute(tasks: list[Any], client: Any) -> list[Any]:
+def _compute(tasks: list[Any], client: Any, block_bytes: int) -> list[Any]:
     with track("gathering rows", len(tasks), "blocks") as bar:
         chosen = current_client(client)
         if chosen is None:
             with Callback(posttask=lambda *_: bar.advance()):
                 return list(compute(*tasks))
-        futures = chosen.compute(tasks, retries=2)
-        for _ in as_finished(futures, chosen):
+        parts = []
+        for part in run_tasks(tasks, chosen, at_once=AT_ONCE, block_bytes=block_bytes):
+            parts.append(part)
             bar.advance()
-        return list(chosen.gather(futures))
+        return parts
 
 
 def _checked(indices: Any, n_rows: int) -> IntArray:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 from dask.delayed import delayed
 
-from rfcdask.compute import RETRIES
+from rfcdask.compute import RETRIES, cluster_errors, drop, fetch, threads_of
 from rfcdask.threads import available_cpus
 
 MOST_THREADS = 4
@@ -19,7 +19,11 @@ MOST_THREADS = 4
 
 
 def run_tasks(
-    tasks: Iterable[Any], client: Any = None, *, at_once: int | None = None
+    tasks: Iterable[Any],
+    client: Any = None,
+    *,
+    at_once: int | None = None,
+    block_bytes: float = 0,
 ) -> Iterator[Any]:
     """Compute Dask delayed values, `at_once` at a time, and give their results in order.
 
@@ -31,23 +35,30 @@ def run_tasks(
         Where to compute; without one, threads of this process.
     at_once : int, optional
         How many tasks may be in flight; by default two a worker thread, or the local threads.
+    block_bytes : float
+        What a task holds, for the message when workers die over it.
     """
     if client is None:
         limit = at_once or min(available_cpus(), MOST_THREADS)
         with ThreadPoolExecutor(limit) as pool:
-            yield from _window(tasks, lambda task: pool.submit(_compute_here, task), limit)
+            yield from _window(
+                tasks,
+                lambda task: pool.submit(_compute_here, task),
+                Future.result,
+                Future.cancel,
+                limit,
+            )
         return
-    limit = at_once or max(2, 2 * sum(client.nthreads().values()))
-    try:
-        yield from _window(tasks, lambda task: client.compute(task, retries=RETRIES), limit)
-    except Exception as error:
-        if type(error).__name__ == "KilledWorker":
-            raise WorkerDiedError(str(error)) from error
-        raise
+    limit = at_once or 2 * threads_of(client)
 
+    def send(task: Any) -> Any:
+        with cluster_errors(client):
+            return client.compute(task, retries=RETRIES)
 
-class WorkerDiedError(Exception):
-    """Workers died under a task again and again, which nearly always means memory."""
+    def result(future: Any) -> Any:
+        return fetch(future, client, block_bytes)
+
+    yield from _window(tasks, send, result, drop, limit)
 
 
 def call_later(function: Callable[..., Any], *args: Any) -> Any:
@@ -63,15 +74,21 @@ def _compute_here(task: Any) -> Any:
     return task.compute(scheduler="sync")
 
 
-def _window(tasks: Iterable[Any], submit: Callable[[Any], Any], limit: int) -> Iterator[Any]:
+def _window(
+    tasks: Iterable[Any],
+    submit: Callable[[Any], Any],
+    result: Callable[[Any], Any],
+    let_go: Callable[[Any], Any],
+    limit: int,
+) -> Iterator[Any]:
     flying: deque[Any] = deque()
     try:
         for task in tasks:
             flying.append(submit(task))
             if len(flying) >= limit:
-                yield flying.popleft().result()
+                yield result(flying.popleft())
         while flying:
-            yield flying.popleft().result()
+            yield result(flying.popleft())
     finally:
         for future in flying:
-            future.cancel()
+            let_go(future)

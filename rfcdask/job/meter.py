@@ -7,6 +7,8 @@ from typing import Any, Self
 
 import psutil
 
+from rfcdask.compute import workers_of
+
 INTERVAL = 0.1
 CHILDREN_EVERY = 20
 """Looks between two listings of the children: a listing goes through all processes there are."""
@@ -60,7 +62,7 @@ class MemoryMeter:
     def _elsewhere(self) -> int:
         if self._remote is None:
             return 0
-        workers = self._remote.scheduler_info(n_workers=-1)["workers"].values()
+        workers = workers_of(self._remote).values()
         return sum(int(worker["metrics"]["memory"]) for worker in workers)
 
 

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import Any
 
 from rfcdask._version import __version__
+from rfcdask.compute import workers_of
 from rfcdask.job.context import Context
 from rfcdask.job.folder import whole_file, write_json
 from rfcdask.report import recommend, render
@@ -65,14 +66,15 @@ def describe_machine(client: Any, scheduler: str) -> dict[str, Any]:
     """Return where the run was done."""
     import psutil
 
-    threads = client.nthreads() if client is not None else {}
+    workers = workers_of(client).values() if client is not None else ()
+    threads = [int(worker["nthreads"]) for worker in workers]
     return {
         "cores": available_cpus(),
         "memory_bytes": int(psutil.virtual_memory().total),
         "platform": f"{platform.system()} {platform.machine()}, Python {sys.version.split()[0]}",
         "scheduler": scheduler,
         "workers": len(threads) or 1,
-        "threads": sum(threads.values()) or available_cpus(),
+        "threads": sum(threads) or available_cpus(),
     }
 
 

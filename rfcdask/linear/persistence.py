@@ -15,7 +15,7 @@ import dask
 from dask.utils import parse_bytes
 
 from rfcdask._types import DaskArray
-from rfcdask.compute import current_client
+from rfcdask.compute import RETRIES, current_client, workers_of
 from rfcdask.linear.order import GROUP_BYTES
 from rfcdask.linear.stream import Blocks, Runner
 
@@ -68,7 +68,7 @@ def keep_or_recompute(
         choice = _worth_keeping(runner, X, passes, chosen)
     if not choice:
         return X
-    return X.persist() if chosen is None else chosen.persist(X)
+    return X.persist() if chosen is None else chosen.persist(X, retries=RETRIES)
 
 
 def _worth_keeping(runner: Runner, X: DaskArray, passes: int, client: Any) -> bool:
@@ -100,7 +100,7 @@ def _seconds_to_fetch(block_bytes: int, client: Any) -> float:
     seconds = block_bytes / MEMORY_BANDWIDTH
     if client is None:
         return seconds
-    away = 1.0 - 1.0 / max(len(client.nthreads()), 1)  # the others must be sent
+    away = 1.0 - 1.0 / max(len(workers_of(client)), 1)  # the others must be sent
     bandwidth = parse_bytes(dask.config.get("distributed.scheduler.bandwidth", "100 MB"))
     return seconds + away * block_bytes / float(bandwidth)
 
@@ -111,7 +111,7 @@ def _budget(client: Any) -> float:
 
         wanted = parse_bytes(dask.config.get("rfcdask.persist-bytes", LOCAL_BUDGET))
         return min(float(wanted), LOCAL_SHARE * MEMORY_LIMIT)
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    workers = workers_of(client).values()
     limit = float(sum(worker.get("memory_limit") or 0 for worker in workers))
     used = float(sum(worker.get("metrics", {}).get("memory", 0) for worker in workers))
     return min(CLUSTER_SHARE * limit, FREE_SHARE * max(limit - used, 0.0))

@@ -14,7 +14,15 @@ import dask.local
 from dask.base import get_scheduler
 from dask.task_spec import DataNode, Task, TaskRef
 
-from rfcdask.compute import RETRIES, current_client
+from rfcdask.compute import (
+    RETRIES,
+    cluster_errors,
+    current_client,
+    drop,
+    fetch,
+    threads_of,
+    wait_until_done,
+)
 from rfcdask.linear.stream import Blocks, Fold, Runner
 from rfcdask.threads import available_cpus, one_blas_thread
 
@@ -28,7 +36,8 @@ def open_runner(client: Any = None) -> Iterator[Runner]:
     chosen = current_client(client)
     runner = ThreadRunner(_local_threads()) if chosen is None else ClusterRunner(chosen)
     try:
-        yield runner
+        with cluster_errors(chosen):
+            yield runner
     finally:
         runner.close()
 
@@ -140,7 +149,8 @@ class ClusterRunner:
 
     def __init__(self, client: Any) -> None:
         self.client = client
-        self.threads = max(sum(client.nthreads().values()), 1)
+        self.threads = threads_of(client)
+        self._block_bytes = 0
         self._token = uuid.uuid4().hex[:12]
         self._count = 0
         self._kept: dict[int, tuple[Blocks, dict[Any, Any]]] = {}
@@ -180,34 +190,27 @@ class ClusterRunner:
 
     def result(self, handle: Any) -> Any:
         """Wait for a handle and fetch what it holds."""
-        from distributed import KilledWorker
-
-        try:
-            return handle.result()
-        except KilledWorker as killed:
-            raise MemoryError(
-                "Workers died over a block of rows, most likely out of memory; use smaller blocks "
-                "(X.rechunk), fewer threads a worker, or workers with more memory."
-            ) from killed
+        return fetch(handle, self.client, self._block_bytes)
 
     def wait(self, handle: Any) -> None:
         """Wait for a handle and leave what it holds where it is."""
-        handle.exception()
+        wait_until_done(handle, self.client)
 
     def release(self, handle: Any) -> None:
         """Let the scheduler forget a handle."""
-        handle.release()
+        drop(handle)
 
     def close(self) -> None:
         """Let go of what all blocks shared."""
         for _, shared in self._kept.values():
             for future in shared.values():
-                future.release()
+                drop(future)
         self._kept.clear()
 
     def _shared(self, blocks: Blocks) -> dict[Any, Any]:
         """Return futures of what all blocks need: sent once, however many blocks there are."""
         if id(blocks) not in self._kept:
+            self._block_bytes = blocks.nbytes
             keys = blocks.shared
             futures = (
                 self.client.get(blocks.culled(keys), keys, sync=False, retries=RETRIES)

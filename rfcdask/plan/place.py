@@ -6,7 +6,7 @@ from typing import Any
 
 import psutil
 
-from rfcdask.compute import current_client
+from rfcdask.compute import current_client, workers_of
 from rfcdask.features.compression import memory_budget
 from rfcdask.linear.persistence import _budget
 from rfcdask.linear.runners import _local_threads
@@ -37,7 +37,7 @@ def look_around(client: Any = None) -> Place:
             worker_limit=0,
             **common,
         )
-    workers = chosen.scheduler_info(n_workers=-1)["workers"]
+    workers = workers_of(chosen)
     return Place(
         workers=max(len(workers), 1),
         threads=max(sum(worker["nthreads"] for worker in workers.values()), 1),

@@ -10,7 +10,7 @@ import numpy as np
 
 from rfcdask._types import Array, DaskArray, Matrix
 from rfcdask.blocks import CosineBlock
-from rfcdask.compute import compute, current_client
+from rfcdask.compute import compute
 from rfcdask.kernels import get_kernel
 from rfcdask.linear.inputs import dense
 from rfcdask.linear.lesson import Lesson, learn
@@ -84,8 +84,7 @@ def _rates_of_block(block: DaskArray, work: Work, client: Any) -> dict[str, floa
     settings = (work.features, work.outputs, work.rows, "train" in work.steps)
     part = block.to_delayed().ravel()[0]
     found = delayed(measure_block, pure=False)(part, *settings)
-    chosen = current_client(client)
-    rates: dict[str, float] = found.compute() if chosen is None else chosen.compute(found).result()
+    rates: dict[str, float] = compute(found, client)
     return rates
 
 
