@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -67,7 +68,9 @@ def test_workers_killed_in_the_middle_of_an_epoch(
     X, y = data()
     undisturbed = model().fit(X, y)
     doomed = float(X[1700, 0].compute())
+    patient = {"distributed.deploy.lost-worker-timeout": "5 minutes"}  # on a busy machine
     with (
+        dask.config.set(patient),
         LocalCluster(
             n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0"
         ) as cluster,
