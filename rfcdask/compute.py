@@ -76,10 +76,15 @@ def compute(collection: Any, client: Any = None) -> Any:
     chosen = current_client(client)
     if chosen is None:
         return collection.compute()
-    size = getattr(collection, "nbytes", 0) / max(getattr(collection, "npartitions", 1), 1)
     with cluster_errors(chosen):
         future = chosen.compute(collection, retries=RETRIES)
-    return fetch(future, chosen, size)
+    return fetch(future, chosen, _block_bytes(collection))
+
+
+def _block_bytes(collection: Any) -> float:
+    if not hasattr(type(collection), "nbytes"):  # a delayed value says yes to every name
+        return 0
+    return float(collection.nbytes) / max(int(collection.npartitions), 1)
 
 
 def fetch(future: Any, client: Any, block_bytes: float = 0) -> Any:
