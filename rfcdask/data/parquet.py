@@ -146,10 +146,13 @@ class ParquetFiles:
     def _batches(self, path: str) -> Iterator[tuple[Array, Array | None]]:
         width = max(1, len(self.features) * self.dtype.itemsize)
         wanted = self.features if self.label is None else [*self.features, self.label]
-        file = _open(path)
+        file, found = _open(path), 0
         with _faults_of(path):
             for batch in file.iter_batches(max(1, BATCH_BYTES // width), columns=wanted):
+                found += batch.num_rows
                 yield self._arrays(batch)
+            if found != file.metadata.num_rows:
+                raise ValueError(f"{file.metadata.num_rows} rows are declared, {found} are there")
 
     def _arrays(self, batch: Any) -> tuple[Array, Array | None]:
         columns = {name: batch.column(name) for name in batch.schema.names}
