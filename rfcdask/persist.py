@@ -2,9 +2,10 @@
 
 ``model.json`` holds the class, its parameters, the numbers that were learned, the version of the
 package, the seed and a format number; ``arrays.zarr`` holds the learned arrays, each chunk with a
-checksum. A folder is written beside its final name and moved there whole, so a model that can be
-seen is complete. A pipeline is a folder of such folders, one a step, with a ``model.json`` that
-names them in order.
+checksum and each array with a digest in ``model.json``. What a folder claims is checked before it
+is believed: a model may come from anybody. A folder is written beside its final name and moved
+there whole, so a model that can be seen is complete. A pipeline is a folder of such folders, one a
+step, with a ``model.json`` that names them in order.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import json
 import os
 import shutil
 import uuid
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import scipy.sparse as sp
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
@@ -28,10 +31,17 @@ from rfcdask.kernels import KERNELS, Kernel
 from rfcdask.persistable import PERSISTABLE, check_class, is_pipeline
 from rfcdask.replacing import put_in_place
 from rfcdask.sparse import is_sparse
+from rfcdask.untrusted import check_zarr, faults_as, read_json
 
 FORMAT = 2
 """Raised whenever older versions could not read what is written; 2 knows pipelines."""
 _JSON, _ARRAYS = "model.json", "arrays.zarr"
+_LIST_BYTES = 2**26
+"""Most bytes of an array that ``model.json`` itself holds."""
+
+
+class DamagedModelError(ValueError):
+    """A file of a saved model is missing, damaged or of another model."""
 
 
 def save(
@@ -85,16 +95,14 @@ def load(path: str | os.PathLike[str]) -> Any:
     """
     folder = Path(path)
     record = _checked_record(folder)
-    if record["class"] == "Pipeline":
-        return _load_pipeline(record, folder)
-    try:
+    with _damage_of(folder / _JSON):
+        if record["class"] == "Pipeline":
+            return _load_pipeline(record, folder)
         kind = PERSISTABLE[record["class"]]()
         obj = kind(**{name: _decode(value) for name, value in record["parameters"].items()})
         for name, value in record["state"].items():
             _check_learned(name)
             setattr(obj, name, _read_value(value, folder))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise _damaged(folder / _JSON, repr(error)) from error
     return obj
 
 
@@ -111,10 +119,9 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     record = _checked_record(folder)
     kept = ("class", "version", "format", "seed", "about", "parameters")
     shown = {key: record[key] for key in kept if key in record}
-    if record["class"] == "Pipeline":
-        shown["steps"] = {
-            step["name"]: describe(folder / step["folder"]) for step in record["steps"]
-        }
+    with _damage_of(folder / _JSON):
+        if record["class"] == "Pipeline":
+            shown["steps"] = {name: describe(place) for name, place in _steps(record, folder)}
     return shown
 
 
@@ -136,32 +143,41 @@ def _checked_record(folder: Path) -> dict[str, Any]:
 def _load_pipeline(record: dict[str, Any], folder: Path) -> Any:
     from sklearn.pipeline import Pipeline
 
-    try:
-        steps = []
-        for index, step in enumerate(record["steps"]):
-            if step["folder"] != _step_folder(index):
-                raise KeyError(step["folder"])  # never a path to somewhere else
-            if _read_record(folder / step["folder"] / _JSON)["checksum"] != step["checksum"]:
-                raise KeyError(f"{step['folder']} is a step of another pipeline")
-            steps.append((str(step["name"]), load(folder / step["folder"])))
-    except (KeyError, TypeError, OSError) as error:
-        raise _damaged(folder / _JSON, str(error)) from error
-    return Pipeline(steps)
+    return Pipeline([(name, load(place)) for name, place in _steps(record, folder)])
+
+
+def _steps(record: dict[str, Any], folder: Path) -> list[tuple[str, Path]]:
+    """Return names and folders of a pipeline's steps, after making sure that they are its own."""
+    steps = []
+    for index, step in enumerate(record["steps"]):
+        place = folder / _step_folder(index)
+        if step["folder"] != place.name:
+            raise ValueError(f"{step['folder']!r} is no folder of a step")
+        # As every record holds the checksums of those within it, none can hold itself.
+        if not _is_model(place) or _read_record(place / _JSON).get("checksum") != step["checksum"]:
+            raise ValueError(f"{place.name} is missing or a step of another pipeline")
+        steps.append((str(step["name"]), place))
+    return steps
 
 
 def _step_folder(index: int) -> str:
     return f"step-{index}"
 
 
-def _damaged(what: Any, reason: str) -> ValueError:
-    reason = reason.strip().rstrip(".")
-    return ValueError(f"{what} is damaged: {reason}; save the model again, or restore a copy.")
+def _damage_of(what: Any) -> AbstractContextManager[None]:
+    """Say of every fault in the block what is damaged by it."""
+    return faults_as(lambda why: _damaged(what, why), DamagedModelError)
+
+
+def _damaged(what: Any, why: str) -> DamagedModelError:
+    why = why.partition(" Stored:")[0].rstrip(".")  # the bytes that differ may follow
+    return DamagedModelError(f"{what} is damaged: {why}; save the model again, or restore a copy.")
 
 
 def _check_learned(name: str) -> None:
     """Only learned names are set, never methods or what Python itself looks up."""
     if name.startswith("_") or not name.endswith("_"):
-        raise KeyError(name)
+        raise ValueError(f"{name!r} is not the name of a learned value")
 
 
 def _is_model(folder: Path) -> bool:
@@ -231,12 +247,23 @@ def _encode(name: str, value: Any) -> Any:
 
 def _decode(value: Any) -> Any:
     if isinstance(value, dict) and set(value) == {"list", "dtype"}:
-        return np.array(value["list"], value["dtype"])
+        return _listed(value["list"], value["dtype"])
     if isinstance(value, dict) and set(value) == {"items"}:
         return {_decode(k): _decode(v) for k, v in value["items"]}
     if isinstance(value, list):
         return [_decode(item) for item in value]
     return value
+
+
+def _listed(values: Any, dtype: str) -> Array:
+    """Return an array that was written as a list, unless its type makes it absurdly large."""
+    plain, kind = np.array(values), np.dtype(dtype)
+    if kind.kind not in "biufcUS" or plain.size * kind.itemsize > _LIST_BYTES:
+        raise ValueError(
+            f"a list of {plain.size} values of type {dtype} is refused: numbers and text of at "
+            f"most {_LIST_BYTES:,} bytes are read"
+        )
+    return plain.astype(kind)
 
 
 def _write_value(group: zarr.Group, name: str, value: Any) -> Any:
@@ -261,6 +288,8 @@ def _write_array(group: zarr.Group, name: str, values: Array) -> Any:
         if not all(isinstance(item, (str, np.str_)) for item in values.ravel()):
             raise ValueError(f"{name} holds objects that cannot be saved without pickle.")
         return {"strings": values.tolist()}
+    if not _is_finite(values):
+        raise ValueError(f"{name} holds values that are not finite; fit the model again.")
     array = group.create_array(
         name,
         shape=values.shape,
@@ -272,42 +301,76 @@ def _write_array(group: zarr.Group, name: str, values: Array) -> Any:
         config={"write_empty_chunks": True},  # a chunk that is not there has been lost
     )
     array[...] = values
-    return {"array": name, "shape": list(values.shape), "dtype": values.dtype.str}
+    shape, dtype = list(values.shape), values.dtype.str
+    return {"array": name, "shape": shape, "dtype": dtype, "sha256": _digest(values)}
+
+
+def _is_finite(values: Array) -> bool:
+    return values.dtype.kind not in "fc" or bool(np.isfinite(values).all())
+
+
+def _digest(values: Array) -> str:
+    return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()
 
 
 def _read_record(path: Path) -> dict[str, Any]:
-    try:
-        record = json.loads(path.read_text())
-        if not isinstance(record["format"], int):
-            raise TypeError("format is not a number")
-    except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(path, repr(error)) from error
-    return dict(record)
+    with _damage_of(path):
+        record = read_json(path)
+        if type(record["format"]) is not int or record["format"] < 1:
+            raise ValueError(f"format {record['format']!r} is none that was ever written")
+        return dict(record)
 
 
 def _read_value(value: dict[str, Any], folder: Path) -> Any:
     if "array" in value:
-        return _read_array(folder, value["array"], tuple(value["shape"]), value["dtype"])
+        return _read_array(folder, value)
     if "strings" in value:
-        return np.array(value["strings"])
+        return _strings(value["strings"])
     if "csr" in value:
         parts = [_read_value(part, folder) for part in value["csr"]]
-        return sp.csr_array(tuple(parts), shape=tuple(value["shape"]))
+        matrix = sp.csr_array(tuple(parts), shape=tuple(value["shape"]))
+        matrix.check_format(full_check=True)  # an index beyond the end would read foreign memory
+        return matrix
     if "tuple" in value:
         fields = {name: _read_value(item, folder) for name, item in value["fields"].items()}
         return PERSISTABLE[value["tuple"]]()(**fields)
     return _decode(value["value"])
 
 
-def _read_array(folder: Path, name: str, shape: tuple[int, ...], dtype: str) -> Array:
-    try:
-        array = zarr.open_array(folder / _ARRAYS / name, mode="r")
+def _strings(values: Any) -> Array:
+    found = np.array(values)
+    if found.size and found.dtype.kind != "U":
+        raise ValueError(f"text was expected, and {found.dtype} was found")
+    return found
+
+
+def _read_array(folder: Path, value: dict[str, Any]) -> Array:
+    name, shape, dtype = value["array"], tuple(value["shape"]), value["dtype"]
+    with _damage_of(f"Array {name!r} in {folder / _ARRAYS}"):
+        if not (isinstance(name, str) and name.isidentifier()):
+            raise ValueError("that is no name of an array")  # it might lead to another folder
+        place = folder / _ARRAYS / name
+        array = zarr.open_array(place, mode="r", zarr_format=3)
+        check_zarr(array)
+        codecs = [type(codec) for codec in getattr(array.metadata, "codecs", ())]
+        if codecs != [BytesCodec, ZstdCodec, Crc32cCodec]:
+            raise ValueError("it is packed in another way than models are")
         if array.shape != shape or array.dtype != np.dtype(dtype):
             raise ValueError(f"it is {array.dtype} {array.shape} and was {dtype} {shape}")
-        if array.nchunks_initialized != array.nchunks:
-            raise ValueError("a chunk is missing")
-        return np.asarray(array[...])
-    except Exception as error:  # zarr and its codecs raise many kinds for damaged bytes
-        # The reason may go on with the bytes that differ.
-        reason = str(error).partition("Stored:")[0]
-        raise _damaged(f"Array {name!r} in {folder / _ARRAYS}", reason) from error
+        _check_chunks(array, place)
+        values = np.asarray(array[...])
+        if value.get("sha256") not in (None, _digest(values)):  # older versions wrote none
+            raise ValueError("it holds values of another array")
+        if not _is_finite(values):
+            raise ValueError("it holds values that are not finite")
+    return values
+
+
+def _check_chunks(array: zarr.Array[Any], place: Path) -> None:
+    """Refuse an array that has not all its chunks, or is too large, before it is made."""
+    files = sum(len(names) for _, _, names in os.walk(place)) - 1
+    if array.nchunks > files or array.nchunks_initialized != array.nchunks:
+        raise ValueError(f"a chunk is missing: there are {files:,} files for {array.nchunks:,}")
+    memory = psutil.virtual_memory().total
+    if array.nbytes > memory:
+        raise ValueError(f"it has {array.nbytes:,} bytes, more than the {memory:,} of memory")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from rfcdask.cli.fitting import Fitting
 from rfcdask.cli.inputs import TASKS, check_data, file_options
 from rfcdask.cli.models import MAPS, NumberOr, kernel_options, size_options, standardize_option
 from rfcdask.cli.outputs import require_free
+from rfcdask.untrusted import read_json
 
 
 def tuned_option(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
@@ -20,11 +20,11 @@ def tuned_option(ctx: click.Context, param: click.Parameter, value: str | None) 
     if value is None:
         return None
     try:
-        found = json.loads(Path(value).read_text(encoding="utf-8"))
+        found = read_json(Path(value))
         return {key: found[key] for key in ("kernel", "gamma", "C", "label_weight", "standardize")}
     except OSError as error:
         raise click.BadParameter(f"{value} cannot be read: {error.strerror}.") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise click.BadParameter(f"{value} was not written by 'rfcdask tune --out'.") from None
 
 

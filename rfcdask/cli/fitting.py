@@ -11,6 +11,7 @@ from rfcdask.cli.common import note, on_interrupt, plain
 from rfcdask.cli.inputs import is_store, read_file, reading_options
 from rfcdask.cli.models import WITH_CANDIDATES, make_learner, make_map
 from rfcdask.cli.outputs import remove, store_state, unfinished
+from rfcdask.untrusted import faults_as, read_json
 
 CHECKPOINT_BLOCKS = 4
 """Blocks between two checkpoints: a block of features may take a minute, saving takes nothing."""
@@ -111,7 +112,7 @@ class Fitting:
         wishes["content"] = getattr(dataset.reader, "fingerprint", None)
         record = self.folder / "settings.json"
         if record.exists() and any((self.folder / name).exists() for name in _KEPT):
-            before = json.loads(record.read_text(encoding="utf-8"))
+            before = _read_settings(record)
             differs = [k for k in wishes if before.get(k) != wishes[k]]
             if not differs:
                 note(f"Going on with {self.folder}.")
@@ -224,6 +225,13 @@ class Fitting:
                 "score": pipeline.score(test.X, test.y),
             }
         return result
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    with faults_as(
+        lambda why: ValueError(f"{path} is damaged ({why}): remove {path.parent} to begin anew.")
+    ):
+        return dict(read_json(path))
 
 
 def _pipeline(steps: list[tuple[str, Any]]) -> Any:

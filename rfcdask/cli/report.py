@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from rfcdask.cli import common
 from rfcdask.cli.outputs import require_free, whole_file
+from rfcdask.untrusted import faults_as, read_json
 
 FORMAT = 1
 
@@ -39,10 +39,11 @@ def report(results: str, page: str, overwrite: bool) -> None:
 
 def read_results(path: Path) -> dict[str, object]:
     """Read results, or say what is wrong with the file."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is no JSON ({error}): give a results.json.") from None
+    with faults_as(
+        lambda why: ValueError(f"{path} is no JSON ({why}): give a results.json."),
+        FileNotFoundError,
+    ):
+        found = read_json(path)
     number = found.get("format") if isinstance(found, dict) else None
     if not isinstance(number, int) or not isinstance(found.get("data"), dict):
         raise ValueError(

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
+import hashlib
+import math
+import shutil
+import uuid
 import zipfile
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +26,15 @@ from rfcdask.data.source import Batch, Wishes, is_sparse
 from rfcdask.data.survey import Survey, bad_rows_of
 from rfcdask.data.textfiles import file_facts
 from rfcdask.progress import track
+from rfcdask.untrusted import (
+    NUMBERS_AND_TEXT,
+    check_blosc,
+    check_expansion,
+    check_zarr,
+    chunk_bytes,
+    faults_as,
+    is_blosc,
+)
 
 BATCH_BYTES = 8 * 2**20
 
@@ -91,18 +105,25 @@ class NpyFile:
 
     def get(self) -> Any:
         """Map the file."""
-        return _map_file(self.name)
+        return _map_file(self.name, self.name)
 
     def identity(self) -> Any:
         """Name, size and time of the file."""
         return file_facts(self.name)
 
 
-def _map_file(name: str) -> Any:
-    try:
-        return np.load(name, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise DataError(f"{name} is no .npy file of numbers or text ({error}).") from error
+def faults_of(name: str, what: str) -> AbstractContextManager[None]:
+    """Say of every fault in the block that something is no such thing, or is damaged."""
+    return faults_as(
+        lambda why: DataError(f"{name} is no {what}, or is damaged ({why}): get it again."),
+        DataError,
+        FileNotFoundError,
+    )
+
+
+def _map_file(name: str, shown: str) -> Any:
+    with faults_of(shown, ".npy file of numbers or text"):
+        return np.lib.format.open_memmap(name, mode="r")  # refuses Python objects
 
 
 @dataclass(frozen=True)
@@ -120,19 +141,52 @@ class NpzMember:
 
     def get(self) -> Any:
         """Unpack the member unless that is done, and map it."""
-        target = Path(self.folder) / f"{self.member}.npy"
+        # Under a name of our own: theirs may lead to another folder.
+        target = Path(self.folder) / hashlib.sha256(self.member.encode()).hexdigest()
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             # Several threads or workers may come at once: what they find must be whole.
-            with tempfile.TemporaryDirectory(dir=self.folder) as apart:
-                with zipfile.ZipFile(self.archive) as archive:
-                    unpacked = archive.extract(f"{self.member}.npy", apart)
-                Path(unpacked).replace(target)
-        return _map_file(str(target))
+            part = target.with_name(f"{target.name}.{uuid.uuid4().hex}")
+            with faults_of(self.name, ".npy file in a .npz archive"):
+                self._unpack(part)
+            part.replace(target)
+        return _map_file(str(target), self.name)
+
+    def _unpack(self, part: Path) -> None:
+        with zipfile.ZipFile(self.archive) as archive:
+            info = archive.getinfo(f"{self.member}.npy")
+            free = shutil.disk_usage(part.parent).free
+            if info.file_size > free:
+                raise DataError(
+                    f"{self.name} unpacks to {info.file_size:,} bytes, and {free:,} are free in "
+                    f"{part.parent}: set TMPDIR to a folder with room, or write it as .npy."
+                )
+            with archive.open(info) as packed:
+                declared = npy_bytes(packed)
+            if info.file_size < declared or info.file_size > declared + NPY_HEADER:
+                raise ValueError(f"{declared:,} bytes are declared, {info.file_size:,} are there")
+            with archive.open(info) as packed, open(part, "wb") as file:
+                shutil.copyfileobj(packed, file, 2**20)
 
     def identity(self) -> Any:
         """Name, size and time of the archive."""
         return [file_facts(self.archive), self.member]
+
+
+NPY_HEADER = 2**16
+
+
+def npy_bytes(file: Any) -> int:
+    """Return how many bytes of values the header of a .npy file declares."""
+    version = np.lib.format.read_magic(file)
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    if version not in readers:
+        raise ValueError(f"version {version} of the format holds records")
+    shape, _, dtype = readers[version](file)
+    return math.prod(shape) * int(dtype.itemsize)
 
 
 @dataclass(frozen=True)
@@ -148,8 +202,32 @@ class ZarrMember:
         return f"{self.location}/{self.member}" if self.member else str(self.location)
 
     def get(self) -> Any:
-        """Open the array."""
-        return zarr.open_array(store=self.location.store(), path=self.member, mode="r")
+        """Open the array, unless reading it might run code."""
+        with faults_of(self.name, "zarr array of numbers or text"):
+            array = zarr.open_array(store=self.location.store(), path=self.member, mode="r")
+            check_zarr(array)
+            return array
+
+    def check_chunks(self, span: slice) -> None:
+        """Look at the chunks that hold these rows, where their decoder would believe anything."""
+        array = self.get()
+        if not is_blosc(array):
+            return
+        fs, root = self.location.filesystem()
+        sizes = list(zip(array.shape, array.chunks, strict=True))[1:]
+        columns = [range(-(-n // chunk)) for n, chunk in sizes]
+        rows = range(span.start // array.chunks[0], -(-span.stop // array.chunks[0]))
+        for place in product(rows, *columns):
+            key = array.metadata.encode_chunk_key(place)
+            path = "/".join(part for part in (root, self.member, key) if part)
+            if fs.exists(path):  # what is not there is all zeros
+                check_blosc(fs.cat_file(path, end=16), int(fs.size(path)), chunk_bytes(array))
+
+    def check_size(self) -> None:
+        """Refuse an array that declares far more than is stored."""
+        array = self.get()
+        with faults_of(self.name, "zarr array of numbers or text"):
+            check_expansion(array.nbytes, lambda: int(array.nbytes_stored()))
 
     def identity(self) -> Any:
         """Name, shape and type; the content is taken to stay as it is."""
@@ -272,14 +350,24 @@ def batch_rows(rows: Any) -> int:
 
 def _read_span(X: Handle, y: Handle | None, span: slice) -> Batch:
     # Files are mapped anew for every batch: the pages of a map count as memory until it goes.
-    rows = X.get()[span]
-    labels = None if y is None else flat(np.array(y.get()[span]))
-    return Batch(rows if is_sparse(rows) else np.array(rows), labels)
+    with faults_of(X.name, "array of rows"):
+        if isinstance(X, ZarrMember):
+            X.check_chunks(span)
+        rows = X.get()[span]
+        values = rows if is_sparse(rows) else np.array(rows)
+    if y is None:
+        return Batch(values, None)
+    with faults_of(y.name, "array of labels"):
+        if isinstance(y, ZarrMember):
+            y.check_chunks(span)
+        return Batch(values, flat(np.array(y.get()[span])))
 
 
 def flat(y: Any) -> Array:
     """Return labels as one row of values, also when they came as one column."""
     labels = np.asarray(y)
+    if labels.dtype.kind == "T":  # text of zarr, which numpy does not yet cast to its own
+        labels = labels.astype(object)
     return labels.reshape(-1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
 
 
@@ -287,11 +375,13 @@ def check_pair(name: str, X: Any, label_name: str, y: Any) -> None:
     """Refuse arrays that are no rows and labels of one another."""
     if len(X.shape) != 2 or 0 in X.shape:
         raise DataError(f"{name} has shape {tuple(X.shape)}: rows and columns are needed.")
-    if np.dtype(X.dtype).kind not in "biuf":
+    if np.dtype(X.dtype).kind not in "biuf" or np.dtype(X.dtype).itemsize > 8:
         raise DataError(f"{name} holds {X.dtype}, where numbers belong: encode text first.")
     if y is None:
         return
-    if len(y.shape) > 2 or (len(y.shape) == 2 and y.shape[1] != 1):
+    if y.dtype.kind not in NUMBERS_AND_TEXT + "O":
+        raise DataError(f"{label_name} holds {y.dtype}: labels are numbers or text.")
+    if len(y.shape) not in (1, 2) or (len(y.shape) == 2 and y.shape[1] != 1):
         raise DataError(f"{label_name} has shape {tuple(y.shape)}: one label a row is needed.")
     if X.shape[0] != y.shape[0]:
         raise DataError(

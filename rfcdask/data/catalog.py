@@ -9,6 +9,9 @@ from typing import Any
 
 from rfcdask.data.errors import DataError
 from rfcdask.data.survey import Survey
+from rfcdask.untrusted import faults_as, read_text
+
+RECIPE_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -111,10 +114,11 @@ def load_recipe(name: str) -> Recipe:
     path = recipe_folder() / f"{name}.toml"
     if name not in recipe_names():
         raise DataError(f"there is no recipe {name!r}: choose one of {', '.join(recipe_names())}.")
-    data = tomllib.loads(path.read_text())
-    parts = {part: _part(values) for part, values in data.pop("parts").items()}
-    classes = tuple(data.pop("classes"))
-    return Recipe(name=name, parts=parts, classes=classes, **data)
+    with faults_as(lambda why: DataError(f"{path} is no recipe ({why}): restore it.")):
+        data = tomllib.loads(read_text(path, RECIPE_BYTES))
+        parts = {part: _part(values) for part, values in data.pop("parts").items()}
+        classes = tuple(data.pop("classes"))
+        return Recipe(name=name, parts=parts, classes=classes, **data)
 
 
 def _part(values: dict[str, Any]) -> Part:

@@ -6,13 +6,17 @@ import csv
 import io
 from dataclasses import dataclass
 
-import fsspec
-
 from rfcdask.data.errors import DataError
+from rfcdask.data.textfiles import PIECE_BYTES, open_text
+from rfcdask.untrusted import faults_as
 
 DELIMITERS = (",", "\t", ";", "|", " ")
 SAMPLE_BYTES = 2**18
+HEADER_BYTES = PIECE_BYTES
+"""Most bytes of a line of a table: pyarrow reads it within one block."""
 SAMPLE_LINES = 20
+WIDEST = 100_000
+"""Most columns of a table: each is a column of its own to pyarrow."""
 _MISSING = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
 
 
@@ -28,6 +32,13 @@ def sniff(
     path: str, delimiter: str | None = None, header: bool | None = None
 ) -> tuple[Dialect, tuple[str, ...]]:
     """Detect what was not given; return it with the names (or numbers) of the columns."""
+    with faults_as(lambda why: DataError(f"{path} is no table ({why}): pass format=."), DataError):
+        return _sniff(path, delimiter, header)
+
+
+def _sniff(
+    path: str, delimiter: str | None, header: bool | None
+) -> tuple[Dialect, tuple[str, ...]]:
     lines = _first_lines(path)
     if not lines:
         raise DataError(f"{path} holds only blank lines: give a file with rows.")
@@ -35,16 +46,38 @@ def sniff(
     rows = list(csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter))
     header = _has_header(rows) if header is None else header
     names = [name.strip() for name in rows[0]] if header else [str(i) for i in range(len(rows[0]))]
+    if len(names) > WIDEST:
+        raise DataError(
+            f"{path} has {len(names):,} columns, and at most {WIDEST:,} are read of a table: write "
+            "the rows as npy or svmlight."
+        )
     return Dialect(delimiter, header), tuple(names)
 
 
 def _first_lines(path: str) -> list[str]:
-    with fsspec.open(path, "rb", compression="infer") as file:
-        text = file.read(SAMPLE_BYTES).decode("utf-8-sig", "replace")
-    lines = text.splitlines()
-    if len(text) >= SAMPLE_BYTES and len(lines) > 1:
+    with open_text(path) as file:
+        data = file.read(SAMPLE_BYTES)
+        if not _has_line(data):  # many columns
+            data += file.read(HEADER_BYTES - len(data))
+    if len(data) == HEADER_BYTES and not _has_line(data):
+        raise line_too_long(path)
+    text = data.decode("utf-8-sig", "replace")
+    lines = [line.rstrip("\r\n") for line in io.StringIO(text, newline="")]
+    if len(data) >= SAMPLE_BYTES and len(lines) > 1:
         lines.pop()  # the last one is most likely cut
     return [line for line in lines if line.strip()][:SAMPLE_LINES]
+
+
+def _has_line(data: bytes) -> bool:
+    return b"\n" in data or b"\r" in data
+
+
+def line_too_long(path: str) -> DataError:
+    """Return the error for a line that no block of text can hold."""
+    return DataError(
+        f"{path} has a line of more than {HEADER_BYTES // 2**20} MB, the most that is read of a "
+        "table: give text with one row a line, or write the rows as Parquet or npy."
+    )
 
 
 def _delimiter(path: str, lines: list[str]) -> str:
@@ -59,7 +92,10 @@ def _delimiter(path: str, lines: list[str]) -> str:
 
 def _fields(lines: list[str], mark: str) -> int:
     """Return the number of fields of most lines; a malformed line must not decide."""
-    found = [len(row) for row in csv.reader(io.StringIO("\n".join(lines)), delimiter=mark)]
+    try:
+        found = [len(row) for row in csv.reader(io.StringIO("\n".join(lines)), delimiter=mark)]
+    except csv.Error:  # one field that is too long: it is another delimiter
+        return 0
     common = max(set(found), key=found.count)
     return common if found.count(common) * 2 > len(found) else 0
 

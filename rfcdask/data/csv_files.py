@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import fsspec
 import numpy as np
 
 from rfcdask._types import Array
@@ -19,12 +18,13 @@ from rfcdask.data.columns import (
     choose_columns,
     numeric_or_text,
 )
-from rfcdask.data.csv_dialect import Dialect, is_number, sniff
+from rfcdask.data.csv_dialect import Dialect, is_number, line_too_long, sniff
 from rfcdask.data.errors import DataError, missing_extra
 from rfcdask.data.source import Batch, Wishes, between
 from rfcdask.data.survey import Survey, Tally, bad_rows_of
-from rfcdask.data.textfiles import file_facts, file_size
+from rfcdask.data.textfiles import file_facts, file_size, open_text, stream_lines
 from rfcdask.progress import track
+from rfcdask.untrusted import reason
 
 READ_BYTES = 4 * 2**20
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
@@ -160,14 +160,12 @@ class CsvFiles:
     def _batches(self, path: str) -> Iterator[tuple[Array, Any]]:
         import pyarrow as pa
 
-        try:
-            with fsspec.open(path, "rb", compression="infer") as file:
+        with open_text(path) as file:
+            try:
                 for batch in _open_csv(file, self.dialect, self._of(path)):
                     yield self._arrays(batch)
-        except pa.ArrowInvalid as error:
-            raise explain(path, self.dialect, self._of(path), str(error)) from None
-        except EOFError as error:
-            raise DataError(f"{path}: the compressed file is cut short: get it again.") from error
+            except pa.ArrowInvalid as error:
+                raise explain(path, self.dialect, self._of(path), reason(error)) from None
 
     def _arrays(self, batch: Any) -> tuple[Array, Any]:
         n_columns = len(self.columns.features)
@@ -238,14 +236,17 @@ def _open_csv(file: Any, dialect: Dialect, columns: Columns) -> Any:
 
 
 def _data_lines(path: str, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
-    with fsspec.open(path, "rb", compression="infer") as file:
-        text = io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="")
-        reader = csv.reader(text, delimiter=dialect.delimiter)
-        skip = dialect.header
+    pieces = (text.tobytes().decode("utf-8", "replace") for text in stream_lines(path))
+    lines = (line for piece in pieces for line in io.StringIO(piece, newline=""))
+    reader = csv.reader(lines, delimiter=dialect.delimiter)
+    skip = dialect.header
+    try:
         for fields in reader:
             if fields and not skip:
                 yield reader.line_num, fields
             skip = skip and not fields
+    except csv.Error as error:
+        raise DataError(f"{path}, line {reader.line_num}: {error}: fix the line.") from None
 
 
 def line_of_row(path: str, dialect: Dialect, row: int) -> int:
@@ -258,6 +259,8 @@ def line_of_row(path: str, dialect: Dialect, row: int) -> int:
 
 def explain(path: str, dialect: Dialect, columns: Columns, message: str) -> DataError:
     """Find the first line that pyarrow could not take, and say what was expected there."""
+    if "block boundar" in message:
+        return line_too_long(path)
     expected, numbers = len(columns.names), set(columns.features)
     for line, fields in _data_lines(path, dialect):
         if len(fields) != expected:
@@ -272,4 +275,4 @@ def explain(path: str, dialect: Dialect, columns: Columns, message: str) -> Data
                     f"{path}, line {line}: expected a number in column {name!r}, found "
                     f"{text[:40]!r}: encode text as numbers first."
                 )
-    return DataError(f"{path}: {message}")
+    return DataError(f"{path}: {message}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,7 +17,15 @@ import numpy as np
 import zarr
 from fsspec.core import url_to_fs
 
-from rfcdask.data.arrays import ArrayRows, Handle, InMemory, NpyFile, NpzMember, ZarrMember
+from rfcdask.data.arrays import (
+    ArrayRows,
+    Handle,
+    InMemory,
+    NpyFile,
+    NpzMember,
+    ZarrMember,
+    faults_of,
+)
 from rfcdask.data.csv_files import CsvFiles
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DataError
@@ -28,6 +37,7 @@ from rfcdask.data.source import Source, is_sparse
 from rfcdask.data.store import open_location
 from rfcdask.data.svmlight import SvmlightFiles
 from rfcdask.data.textfiles import stream_lines
+from rfcdask.untrusted import check_zarr
 
 FORMATS = ("svmlight", "csv", "parquet", "npy", "npz", "zarr")
 SUFFIXES = {
@@ -44,6 +54,7 @@ SUFFIXES = {
     ".zarr": "zarr",
 }
 _COMPRESSED = (".gz", ".bz2", ".xz")
+_ZARR_FILES = ("zarr.json", ".zarray", ".zgroup")
 _PAIR = re.compile(rb"^\s*\S+(\s+qid:\d+)?(\s+\d+:\S+)*\s*(#.*)?$")
 
 
@@ -102,7 +113,7 @@ def expand(source: Any) -> list[str]:
         return found
     if not fs.exists(root):
         raise DataError(f"{text} does not exist: give the path of a file or a store.")
-    if fs.isdir(root) and not fs.exists(f"{root}/zarr.json") and not fs.exists(f"{root}/.zarray"):
+    if fs.isdir(root) and not any(fs.exists(f"{root}/{name}") for name in _ZARR_FILES):
         found = [prefix + str(name) for name in sorted(fs.glob(f"{root}/*.parquet"))]
         if not found:
             raise DataError(f"{text} is a folder without zarr store or Parquet files.")
@@ -134,9 +145,16 @@ def _from_array(X: Any, y: Any) -> Source:
     if isinstance(X, da.Array):
         return DaskRows(X, _lazy_labels(X, y))
     if isinstance(X, zarr.Array):
-        return ArrayRows(((InMemory(X, f"zarr array {X.path or X.store}"), _label_handle(y)),))
+        return ArrayRows(((_opened_array(X), _label_handle(y)),))
     rows: Any = X.tocsr() if is_sparse(X) else _unmasked(X)
     return ArrayRows(((InMemory(rows, "X"), _label_handle(y)),))
+
+
+def _opened_array(array: zarr.Array[Any]) -> InMemory:
+    name = f"zarr array {array.path or array.store}"
+    with faults_of(name, "zarr array of numbers or text"):
+        check_zarr(array)
+    return InMemory(array, name)
 
 
 def _unmasked(X: Any) -> Any:
@@ -161,7 +179,11 @@ def _label_handle(label: Any) -> Handle | None:
     if isinstance(label, str | os.PathLike):
         path = expand(label)[0]
         return NpyFile(path) if detect_format(path) == "npy" else ZarrMember(Location.of(path))
-    return InMemory(label if isinstance(label, zarr.Array) else np.asarray(label), "y")
+    return _opened_array(label) if isinstance(label, zarr.Array) else _in_memory(label)
+
+
+def _in_memory(label: Any) -> InMemory:
+    return InMemory(np.asarray(label), "y")
 
 
 def _with_labels(rows: list[Any], label: Any) -> tuple[tuple[Handle, Handle | None], ...]:
@@ -174,8 +196,10 @@ def _with_labels(rows: list[Any], label: Any) -> tuple[tuple[Handle, Handle | No
 
 
 def _npz_pair(path: str, label: Any, folder: str) -> tuple[Handle, Handle | None]:
-    with np.load(path, allow_pickle=False) as archive:
-        names = list(archive.files)
+    with faults_of(path, ".npz archive"), zipfile.ZipFile(path) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        if len(set(names)) < len(names):
+            raise DataError(f"{path} holds two arrays of the same name: write it again.")
     X = _pick(path, names, ("X", "x", "data", "X_train"))
     if label is False:
         return NpzMember(path, X, folder), None
@@ -203,24 +227,31 @@ def _pick(path: str, names: list[str], wanted: tuple[str, ...]) -> str:
 
 def _from_zarr(paths: list[str], label: Any) -> Source:
     places = [Location.of(path) for path in paths]
-    found = [_open_zarr(place) for place in places]
+    found = [open_zarr(place) for place in places]
     if len(places) == 1 and isinstance(found[0], zarr.Group) and "complete" in found[0].attrs:
         return _from_dataset(open_location(places[0]), label)
     if all(isinstance(node, zarr.Array) for node in found):
-        return ArrayRows(_with_labels([ZarrMember(place) for place in places], label))
-    pairs = [_zarr_pair(place, node, label) for place, node in zip(places, found, strict=True)]
+        pairs = list(_with_labels([ZarrMember(place) for place in places], label))
+    else:
+        pairs = [_zarr_pair(place, node, label) for place, node in zip(places, found, strict=True)]
+    for X, _ in pairs:
+        if isinstance(X, ZarrMember):
+            X.check_size()
     return ArrayRows(tuple(pairs))
 
 
-def _open_zarr(place: Location) -> Any:
+def open_zarr(place: Location) -> Any:
+    """Open a zarr array or group, of which only the metadata is read."""
     try:
-        return zarr.open(store=place.store(), mode="r")
-    except (FileNotFoundError, ValueError, KeyError) as error:
+        with faults_of(str(place), "zarr array or group"):
+            return zarr.open(store=place.store(), mode="r")
+    except FileNotFoundError as error:
         raise DataError(f"{place} is no zarr array or group.") from error
 
 
 def _zarr_pair(place: Location, group: Any, label: Any) -> tuple[Handle, Handle | None]:
-    names = sorted(group.array_keys())
+    with faults_of(str(place), "zarr group"):
+        names = sorted(group.array_keys())
     X = _pick(str(place), names, ("X", "x", "data"))
     y = "y" if label is None and "y" in names else label
     if y is None or y is False:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rfcdask.data.errors import DataError, missing_extra
 from rfcdask.progress import track
+from rfcdask.untrusted import read_json
 
 ATTEMPTS = 5
 PIECE_BYTES = 2**14
@@ -103,11 +104,18 @@ class ResumingDownloader:
 
     def _headers(self, have: int) -> dict[str, str]:
         headers = {"Accept-Encoding": "identity"}
-        if have and self.note.exists():
-            headers["Range"] = f"bytes={have}-"
+        mark = self._mark() if have else None
+        if mark is not None:
             # The server sends the whole file instead when it is no longer the same.
-            headers["If-Range"] = json.loads(self.note.read_text())["mark"]
+            headers |= {"Range": f"bytes={have}-", "If-Range": mark}
         return headers
+
+    def _mark(self) -> str | None:
+        """Return what the server called the file; None when it is not known, to begin anew."""
+        try:
+            return str(read_json(self.note)["mark"])
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            return None
 
     def _remember(self, headers: Any) -> None:
         mark = headers.get("ETag") or headers.get("Last-Modified")

@@ -20,6 +20,7 @@ from rfcdask.data.errors import DataError, missing_extra
 from rfcdask.data.ingest import ingest
 from rfcdask.data.location import Location
 from rfcdask.data.store import open_location
+from rfcdask.untrusted import faults_as
 
 
 def fetch(
@@ -173,13 +174,17 @@ def _extract(archive: Path, member: str, folder: Path) -> Path:
         return target
     part = target.with_name(target.name + ".part")
     part.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        if zipfile.is_zipfile(archive):
-            _copy_zip(archive, member, part)
-        else:
-            _copy_tar(archive, member, part)
-    except KeyError:
-        raise DataError(f"{archive} has no member {member!r}: it is another archive.") from None
+    with faults_as(
+        lambda why: DataError(f"{archive} is cut short or damaged ({why}): get it again."),
+        DataError,
+    ):
+        try:
+            if zipfile.is_zipfile(archive):
+                _copy_zip(archive, member, part)
+            else:
+                _copy_tar(archive, member, part)
+        except KeyError:
+            raise DataError(f"{archive} has no member {member!r}: it is another archive.") from None
     part.replace(target)
     return target
 
@@ -199,10 +204,8 @@ def _copy_tar(archive: Path, member: str, target: Path) -> None:
 
 
 def _load(path: Path) -> Any:
-    try:
+    with faults_as(lambda why: DataError(f"{path}: {why}.")):
         return np.loadtxt(path, ndmin=2)
-    except ValueError as error:
-        raise DataError(f"{path}: {error}.") from error
 
 
 def _options(recipe: Recipe, part: str, given: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,7 @@ def ingest(
     wishes = Wishes(
         label, task, nan, n_columns, zero_based, delimiter, header, progress, client, chosen
     )
+    wishes = replace(wishes, project=project)
     with only_writer(location), opened_source(source, format, label) as rows:
         request = Request(
             source=rows.identity(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import fsspec
@@ -18,6 +19,7 @@ from rfcdask.data.source import Batch, Wishes, between
 from rfcdask.data.survey import Survey, bad_rows_of
 from rfcdask.data.textfiles import file_facts
 from rfcdask.progress import track
+from rfcdask.untrusted import faults_as
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 
@@ -144,13 +146,20 @@ class ParquetFiles:
     def _batches(self, path: str) -> Iterator[tuple[Array, Array | None]]:
         width = max(1, len(self.features) * self.dtype.itemsize)
         wanted = self.features if self.label is None else [*self.features, self.label]
-        for batch in _open(path).iter_batches(max(1, BATCH_BYTES // width), columns=wanted):
-            columns = {name: batch.column(name) for name in batch.schema.names}
-            X = np.empty((batch.num_rows, len(self.features)), self._type_with_nulls(columns))
-            for place, name in enumerate(self.features):
-                X[:, place] = columns[name].to_numpy(zero_copy_only=False)
-            y = None if self.label is None else _label_values(columns[self.label])
-            yield X, y
+        file, found = _open(path), 0
+        with _faults_of(path):
+            for batch in file.iter_batches(max(1, BATCH_BYTES // width), columns=wanted):
+                found += batch.num_rows
+                yield self._arrays(batch)
+            if found != file.metadata.num_rows:
+                raise ValueError(f"{file.metadata.num_rows} rows are declared, {found} are there")
+
+    def _arrays(self, batch: Any) -> tuple[Array, Array | None]:
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        X = np.empty((batch.num_rows, len(self.features)), self._type_with_nulls(columns))
+        for place, name in enumerate(self.features):
+            X[:, place] = columns[name].to_numpy(zero_copy_only=False)
+        return X, None if self.label is None else _label_values(columns[self.label])
 
     def _type_with_nulls(self, columns: dict[str, Any]) -> np.dtype[Any]:
         holes = any(columns[name].null_count for name in self.features)
@@ -174,17 +183,20 @@ def _label_values(column: Any) -> Array:
 
 def _open(path: str) -> Any:
     try:
-        import pyarrow as pa
         from pyarrow import parquet
     except ImportError:
         raise missing_extra("pyarrow", "tables", "Reading Parquet") from None
     source = fsspec.open(path, "rb").open() if "://" in path else path
-    try:
+    with _faults_of(path):
         return parquet.ParquetFile(source)
-    except (pa.ArrowInvalid, OSError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise DataError(f"{path} is no Parquet file or is cut short ({error}).") from error
+
+
+def _faults_of(path: str) -> AbstractContextManager[None]:
+    return faults_as(
+        lambda why: DataError(f"{path} is no Parquet file, is damaged or is cut short ({why})."),
+        DataError,
+        FileNotFoundError,
+    )
 
 
 def numpy_type(kind: Any) -> np.dtype[Any] | None:

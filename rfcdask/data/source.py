@@ -35,6 +35,7 @@ class Wishes:
     progress: Any = None
     client: Any = None
     columns: tuple[str, ...] | None = None
+    project: int | None = None
 
     @property
     def drop(self) -> bool:

@@ -26,6 +26,11 @@ from rfcdask.data.textfiles import (
 )
 from rfcdask.progress import track
 
+WIDEST = 100_000
+"""Columns of a dense store unless more are asked for: one index in the text may claim 10^9."""
+WIDEST_OF_ALL = 50_000_000
+"""Columns of rows that are projected, whose matrix has a number for each of them."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -106,6 +111,7 @@ class SvmlightFiles:
             self._look(wishes, replace(limits, largest=n_columns - 1))
         if n_columns < 1:
             raise DataError(f"{self.paths[0]} has labels only, no index:value pair.")
+        self._check_width(n_columns, asked=wishes.n_columns is not None or bool(wishes.project))
         labels = None
         if wishes.label is not False:
             labels = look.tally.labels.conclude(self.paths[0], wishes.task)
@@ -120,6 +126,20 @@ class SvmlightFiles:
         )
         self.adopt(survey)
         return survey
+
+    def _check_width(self, n_columns: int, asked: bool) -> None:
+        """Refuse rows of a width that a single index in the text has made."""
+        if n_columns > WIDEST_OF_ALL:
+            raise DataError(
+                f"{self.paths[0]}: the largest index makes rows of {n_columns:,} columns, and at "
+                f"most {WIDEST_OF_ALL:,} are read: give smaller numbers to the columns."
+            )
+        if not asked and n_columns > WIDEST:
+            raise DataError(
+                f"{self.paths[0]}: the largest index makes rows of {n_columns:,} columns, and more "
+                f"than {WIDEST:,} are not written in full unasked: pass project= to make them "
+                f"shorter, or n_columns={n_columns} if you want them so."
+            )
 
     def adopt(self, survey: Survey) -> None:
         """Take the pieces and the way of counting columns from a survey."""

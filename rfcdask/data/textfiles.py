@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import fsspec
@@ -12,8 +13,11 @@ from fsspec.utils import infer_compression
 
 from rfcdask._types import Array
 from rfcdask.data.errors import DataError
+from rfcdask.untrusted import faults_as
 
 PIECE_BYTES = 4 * 2**20
+LINE_BYTES = 64 * 2**20
+"""Most bytes of a line: a line is held in memory whole, and what has none may have no end."""
 
 
 class Piece(NamedTuple):
@@ -58,36 +62,57 @@ def read_piece(piece: Piece) -> tuple[int, Array]:
         start = piece.start
         if start > 0:
             file.seek(start - 1)
-            start += len(file.readline()) - 1
+            start += len(_read_line(file, piece.path)) - 1
         if start >= piece.stop:
             return start, np.empty(0, np.uint8)
         file.seek(start)
         text = file.read(piece.stop - start)
         if not text.endswith(b"\n"):
-            text += file.readline()
+            text += _read_line(file, piece.path)
     return start, np.frombuffer(text, np.uint8)
+
+
+def _read_line(file: Any, path: str) -> bytes:
+    line: bytes = file.readline(LINE_BYTES + 1)
+    if len(line) > LINE_BYTES:
+        raise _endless(path)
+    return line
+
+
+def _endless(path: str) -> DataError:
+    return DataError(
+        f"{path} has a line of more than {LINE_BYTES // 2**20} MB, the most that is read: give "
+        "text with one row a line, or pass format= if it is no text."
+    )
+
+
+@contextmanager
+def open_text(path: str) -> Iterator[Any]:
+    """Open a text file, decompressing it on the way; what is wrong with its bytes is said."""
+    what = "the compressed file is cut short or damaged" if is_compressed(path) else "it is damaged"
+    refusal = faults_as(
+        lambda why: DataError(f"{path}: {what} ({why}): get it again."),
+        DataError,
+        FileNotFoundError,
+    )
+    with refusal, fsspec.open(path, "rb", compression="infer") as file:
+        yield file
 
 
 def stream_lines(path: str, piece_bytes: int = PIECE_BYTES) -> Iterator[Array]:
     """Give a file's text in pieces of whole lines, decompressing it on the way."""
-    rest = b""
-    try:
-        with fsspec.open(path, "rb", compression="infer") as file:
-            while text := file.read(piece_bytes):
-                whole, end, tail = text.rpartition(b"\n")
-                if end:
-                    yield np.frombuffer(rest + whole + end, np.uint8)
-                    rest = tail
-                else:
-                    rest += text
-    except (EOFError, OSError, ValueError) as error:
-        if isinstance(error, FileNotFoundError | PermissionError | DataError):
-            raise
-        raise DataError(
-            f"{path}: the compressed file is cut short or damaged ({error}): get it again."
-        ) from error
-    if rest:
-        yield np.frombuffer(rest, np.uint8)
+    rest: list[bytes] = []
+    with open_text(path) as file:
+        while text := file.read(piece_bytes):
+            whole, end, tail = text.rpartition(b"\n")
+            if end:
+                yield np.frombuffer(b"".join([*rest, whole, end]), np.uint8)
+                rest.clear()
+            rest.append(tail)
+            if sum(map(len, rest)) > LINE_BYTES:
+                raise _endless(path)
+    if any(rest):
+        yield np.frombuffer(b"".join(rest), np.uint8)
 
 
 def count_lines(path: str, stop: int) -> int:

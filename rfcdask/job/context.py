@@ -15,9 +15,10 @@ import numpy as np
 from rfcdask._types import Array
 from rfcdask.data import Dataset, open_dataset
 from rfcdask.job.finer import with_small_blocks
-from rfcdask.job.folder import RunFolder, read_json, whole_file
+from rfcdask.job.folder import RunFolder, damage_of, read_json, whole_file
 from rfcdask.job.settings import Settings
 from rfcdask.standardize import Standardizer
+from rfcdask.untrusted import open_npz
 
 FEATURE_BLOCK = 24 * 2**20
 """Bytes of the features of one block: a few of them are in memory for each thread."""
@@ -91,7 +92,10 @@ class Context:
     @cached_property
     def sample(self) -> Sample:
         """The rows on which maps are compared."""
-        with np.load(self.folder.sample, allow_pickle=False) as stored:
+        path = self.folder.sample
+        record = phase_file(self.folder, 3, "sample")
+        again = f"remove {record} and call with --resume to make it again"
+        with damage_of(path, again), open_npz(path) as stored:
             return Sample(*(stored[name] for name in Sample._fields))
 
     def keep_sample(self, sample: Sample) -> None:
@@ -111,7 +115,7 @@ class Context:
             path = phase_file(self.folder, number, name)
             if not path.is_file():
                 return
-            self.done[name] = read_json(path)
+            self.done[name] = read_json(path, "product")
 
 
 def phase_file(folder: RunFolder, number: int, name: str) -> Any:

@@ -19,9 +19,9 @@ from rfcdask.data import (
     synthetic,
 )
 from rfcdask.data.columns import names_in_file
-from rfcdask.data.detect import detect_format, expand, opened_source
+from rfcdask.data.detect import detect_format, expand, open_zarr, opened_source
 from rfcdask.data.labels import Labels
-from rfcdask.data.location import is_url
+from rfcdask.data.location import Location, is_url
 from rfcdask.data.survey import Survey
 from rfcdask.job.context import Context
 from rfcdask.job.settings import Settings
@@ -62,9 +62,7 @@ def _is_store(source: str) -> bool:
     paths = expand(source)
     if len(paths) != 1 or detect_format(paths[0]) != "zarr":
         return False
-    import zarr
-
-    return "complete" in zarr.open(paths[0], mode="r").attrs
+    return "complete" in open_zarr(Location.of(paths[0])).attrs
 
 
 def prepare_data(run: Context) -> dict[str, Any]:

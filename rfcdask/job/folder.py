@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rfcdask import untrusted
 from rfcdask.locks import only_process
 
 FORMAT = 1
@@ -180,14 +181,21 @@ def write_json(path: Path, data: Any) -> None:
         file.write(text.encode())
 
 
-def read_json(path: Path) -> Any:
-    """Read what :func:`write_json` wrote."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise OtherRunError(
-            f"{path} is damaged ({error}): remove it and call with --resume to make it again."
-        ) from None
+def read_json(path: Path, *needed: str) -> dict[str, Any]:
+    """Read what :func:`write_json` wrote, an object with at least the needed names."""
+    with damage_of(path):
+        found = untrusted.read_json(path)
+        if not isinstance(found, dict) or not all(name in found for name in needed):
+            raise ValueError(f"it does not hold {', '.join(needed) or 'an object'}")
+        return found
+
+
+def damage_of(path: Path, remedy: str | None = None) -> AbstractContextManager[None]:
+    """Say of every fault in the block that a file of the run is damaged."""
+    remedy = remedy or "remove it and call with --resume to make it again"
+    return untrusted.faults_as(
+        lambda why: OtherRunError(f"{path} is damaged ({why}): {remedy}."), OtherRunError
+    )
 
 
 @contextmanager

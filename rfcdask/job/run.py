@@ -10,11 +10,20 @@ from typing import Any
 
 import dask.config
 
+from rfcdask import untrusted
 from rfcdask._version import __version__
 from rfcdask.cluster import connect
 from rfcdask.job.context import Context, Say
 from rfcdask.job.data import absolute, identity
-from rfcdask.job.folder import FORMAT, OtherRunError, RunFolder, locked, read_json, write_json
+from rfcdask.job.folder import (
+    FORMAT,
+    OtherRunError,
+    RunFolder,
+    damage_of,
+    locked,
+    read_json,
+    write_json,
+)
 from rfcdask.job.meter import MemoryMeter
 from rfcdask.job.phases import run_phases
 from rfcdask.job.results import write_results
@@ -132,7 +141,7 @@ def _begin(folder: RunFolder, source: Any, given: dict[str, Any]) -> dict[str, A
 
 
 def _go_on(folder: RunFolder, source: Any, given: dict[str, Any]) -> dict[str, Any]:
-    begun: dict[str, Any] = read_json(folder.begun)
+    begun = _read_begun(folder)
     if begun.get("format") != FORMAT or begun.get("rfcdask") != __version__:
         raise OtherRunError(
             f"{folder.path} was begun by rfcdask {begun.get('rfcdask')} and this is "
@@ -141,6 +150,15 @@ def _go_on(folder: RunFolder, source: Any, given: dict[str, Any]) -> dict[str, A
     _require_same(folder, begun, source, given)
     folder.sweep()
     return begun
+
+
+def _read_begun(folder: RunFolder) -> dict[str, Any]:
+    with damage_of(folder.begun, "pass --overwrite instead of --resume to begin anew"):
+        begun: dict[str, Any] = untrusted.read_json(folder.begun)
+        if not isinstance(begun["source"], str | None) or "identity" not in begun:
+            raise ValueError("it does not say which data it is about")
+        begun["settings"] = Settings(**begun["settings"]).to_dict()
+        return begun
 
 
 def _require_same(

@@ -6,10 +6,12 @@ import difflib
 import math
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
+
+from rfcdask.untrusted import faults_as, read_text
 
 KERNELS = ("rbf", "laplacian", "cauchy", "matern12", "matern32", "matern52")
 METHODS = (
@@ -23,6 +25,10 @@ METHODS = (
     "nystroem-rpcholesky",
 )
 LEARNERS = ("svm", "logistic", "ridge")
+
+
+CONFIG_BYTES = 2**20
+"""Most bytes of a file of settings."""
 
 
 class SettingsError(ValueError):
@@ -121,17 +127,18 @@ def from_pairs(pairs: Sequence[str]) -> dict[str, Any]:
 def from_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a TOML file of settings; keys at its top or in a table ``[run]``."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with faults_as(_no_toml(path), FileNotFoundError):
+            table = tomllib.loads(read_text(Path(path), CONFIG_BYTES))
     except FileNotFoundError:
         raise SettingsError(f"There is no file {os.fspath(path)}: give a TOML file.") from None
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{os.fspath(path)} is no TOML file: {error}.") from None
     inner = table.pop("run", {})
     if not isinstance(inner, dict):
         raise SettingsError(f"{os.fspath(path)}: 'run' must be a table, [run].")
     return from_mapping(table | inner, os.fspath(path))
+
+
+def _no_toml(path: str | os.PathLike[str]) -> Callable[[str], SettingsError]:
+    return lambda why: SettingsError(f"{os.fspath(path)} is no TOML file: {why}.")
 
 
 def from_mapping(values: Mapping[str, Any], where: str = "settings") -> dict[str, Any]:
@@ -145,9 +152,9 @@ def check(name: str, value: Any) -> Any:
     about = Settings.__dataclass_fields__[name].metadata
     try:
         return _KINDS[about["kind"]](value, about["choices"])
-    except (ValueError, TypeError, OverflowError):
+    except (ValueError, TypeError, OverflowError, RecursionError):
         raise SettingsError(
-            f"{name}={show(value)} cannot be used; it is {_TAKES[about['kind']]} "
+            f"{name}={show(value)[:200]} cannot be used; it is {_TAKES[about['kind']]} "
             f"({about['about']})."
         ) from None
 
@@ -158,7 +165,7 @@ def _read(text: str) -> Any:
         return None
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # also a number of too many digits
         return text
 
 
@@ -218,7 +225,7 @@ def _words(value: Any, choices: Sequence[str]) -> list[str]:
 def _size(value: Any, _: Any) -> str:
     from dask.utils import parse_bytes
 
-    if parse_bytes(value) < 1:
+    if isinstance(value, bool) or not isinstance(value, str | int) or parse_bytes(value) < 1:
         raise ValueError
     return str(value)
 

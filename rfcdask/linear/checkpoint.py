@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from rfcdask._types import Array
 from rfcdask.linear.lesson import State
+from rfcdask.untrusted import faults_as, open_npz
 
 FORMAT = 1
 """Raised when what a checkpoint holds changes its meaning."""
@@ -55,9 +56,10 @@ class Checkpoint:
             return None
         about, W, mean = self._read()
         self._require_same_run(about)
-        state = State(**(about["scalars"] | {"W": W, "mean": mean}))
-        epoch, group = about["position"]
-        return state, (epoch, group), about["history"]
+        with self._faults():
+            state = State(**(about["scalars"] | {"W": W, "mean": mean}))
+            epoch, group = map(int, about["position"])
+            return state, (epoch, group), list(about["history"])
 
     def stored_seed(self) -> int | None:
         """Return the seed of the stored run, for a model whose own is left open."""
@@ -66,17 +68,21 @@ class Checkpoint:
         return int(self._read()[0]["run"]["seed"])
 
     def _read(self) -> tuple[dict[str, Any], Array, Array]:
-        try:
-            with np.load(self.path, allow_pickle=False) as stored:
-                about = json.loads(str(stored["about"]))
-                if "seed" not in about["run"]:
-                    raise KeyError("seed")
-                return about, stored["W"], stored["mean"]
-        except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
-            raise ValueError(
-                f"{self.path} is not a checkpoint that can be read ({error}); remove it to start "
+        with self._faults(), open_npz(self.path) as stored:
+            about = json.loads(str(stored["about"]))
+            int(about["run"]["seed"])
+            W, mean = stored["W"], stored["mean"]
+            if not (np.isfinite(W).all() and np.isfinite(mean).all()):
+                raise ValueError("it holds values that are not finite")
+            return about, W, mean
+
+    def _faults(self) -> AbstractContextManager[None]:
+        return faults_as(
+            lambda why: ValueError(
+                f"{self.path} is not a checkpoint that can be read ({why}); remove it to start "
                 "from the beginning."
-            ) from error
+            )
+        )
 
     def remove(self) -> None:
         """Remove the file: the run is over."""

@@ -322,3 +322,11 @@ def test_recipes_lie_where_an_installed_package_has_them(tmp_path, monkeypatch):
     assert fetch_function is rf.fetch
     folder = catalog_module.recipe_folder()
     assert (folder / "adult.toml").exists()
+
+
+@pytest.mark.parametrize("text", ["", "parts = 3", "[" * 10**5, "[parts.a]\nurls = 1", "\x00"])
+def test_a_damaged_recipe_is_named(tmp_path, monkeypatch, text):
+    monkeypatch.setattr("rfcdask.data.catalog.recipe_folder", lambda: tmp_path)
+    (tmp_path / "adult.toml").write_text(text)
+    with pytest.raises(DataError, match=r"adult\.toml is no recipe"):
+        load_recipe("adult")

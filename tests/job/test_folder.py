@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rfcdask._version import __version__
+from rfcdask.job import run_job
+from rfcdask.job.context import Context
 from rfcdask.job.folder import (
     OtherRunError,
     RunExistsError,
@@ -16,6 +19,7 @@ from rfcdask.job.folder import (
     whole_file,
     write_json,
 )
+from rfcdask.job.settings import Settings
 
 
 def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -71,3 +75,40 @@ def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
         pass
     with locked(folder):
         assert folder.path.is_dir()
+
+
+@pytest.mark.parametrize("text", ["[" * 10**6, "[]", "3", '"text"', '{"a": 1}', "\x00", ""])
+def test_odd_records_of_a_run_are_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "01-data.json"
+    path.write_text(text)
+    with pytest.raises(OtherRunError, match=r"01-data\.json is damaged .* call with --resume"):
+        read_json(path, "product")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"no archive", None])
+def test_a_damaged_sample_is_named(tmp_path: Path, content: bytes | None) -> None:
+    folder = RunFolder(tmp_path)
+    if content is not None:
+        folder.sample.write_bytes(content)
+    run = Context(folder, Settings(), None, None, lambda line: None)
+    words = r"sample\.npz is damaged .*: remove .*03-sample\.json and call with --resume"
+    with pytest.raises(OtherRunError, match=words):
+        _ = run.sample
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"settings": []},
+        {"settings": {"no such": 1}},
+        {"settings": {"seed": -1}},
+        {"source": 5},
+        {"settings": None},
+    ],
+)
+def test_a_damaged_beginning_is_named(tmp_path: Path, change: dict[str, object]) -> None:
+    folder = RunFolder(tmp_path)
+    begun = {"format": 1, "rfcdask": __version__, "source": None, "identity": None, "settings": {}}
+    write_json(folder.begun, begun | change)
+    with pytest.raises(OtherRunError, match=r"run\.json is damaged .*: pass --overwrite instead"):
+        run_job(None, tmp_path, resume=True)

@@ -114,3 +114,27 @@ def test_every_default_can_be_written_and_read() -> None:
 def test_what_is_shown_is_read_back(values: dict[str, object]) -> None:
     assert from_pairs([f"{name}={show(value)}" for name, value in values.items()]) == values
     assert from_mapping(values) == values
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a = " + "[" * 10**5, "is no TOML file: it is nested too deeply"),
+        ("#" + "x" * 2**20, "is no TOML file: it is larger than 1,048,576 bytes"),
+        ("seed = " + "9" * 5000, "is no TOML file"),
+        ("\udcff", "is no TOML file"),
+        ("block_size = true", "block_size=true cannot be used"),
+        ("block_size = [1]", "block_size=1 cannot be used"),
+    ],
+)
+def test_absurd_files_of_settings_are_refused(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "a.toml"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(SettingsError, match=words):
+        from_toml(path)
+
+
+@pytest.mark.parametrize("text", ["block_size=none", "block_size=", "sizes=" + "[" * 10**4])
+def test_absurd_pairs_are_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match="cannot be used"):
+        from_pairs([text])

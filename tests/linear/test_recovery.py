@@ -208,6 +208,10 @@ def test_checkpoints_of_other_runs_and_broken_ones_are_refused(tmp_path: Path) -
     path.write_bytes(b"not a checkpoint")
     with pytest.raises(ValueError, match="not a checkpoint that can be read"):
         model(checkpoint=path).fit(X, y)
+    state = State(np.full((9, 3), np.nan), np.zeros((9, 3)))
+    Checkpoint(path, {"seed": 1}).save(state, 0, 1, [])
+    with pytest.raises(ValueError, match=r"can be read \(it holds values that are not finite\)"):
+        model(checkpoint=path).fit(X, y)
     assert path.exists()  # nobody's file is removed
 
 

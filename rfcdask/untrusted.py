@@ -1,0 +1,220 @@
+"""Files from others: what may stand in them, how large it may be, and what is said of the rest.
+
+Whoever reads such a file does it within :func:`faults_as`, which makes one error of the package of
+the many kinds that decoders raise. Limits are checked before anything of the claimed size is made.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+JSON_BYTES = 64 * 2**20
+"""Most bytes of a JSON file."""
+CHUNK_BYTES = 512 * 2**20
+"""Most bytes of one decoded chunk of a zarr array."""
+MOST_EXPANSION = 10**6
+"""How many times larger than on disk a zarr array may say it is: zeros that were never written."""
+_SMALL = 2**28
+_MEANS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS)
+_FILTERS = [
+    "adler32",
+    "bitround",
+    "crc32",
+    "crc32c",
+    "delta",
+    "fixedscaleoffset",
+    "fletcher32",
+    "packbits",
+    "quantize",
+    "shuffle",
+    "vlen-utf8",
+]
+_COMPRESSORS = ["blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"]
+NUMBERS_AND_TEXT = "biufUST"
+"""Kinds of numpy types that hold neither Python objects nor records."""
+
+
+@contextmanager
+def faults_as(refusal: Callable[[str], Exception], *passed: type[Exception]) -> Iterator[None]:
+    """Turn whatever a decoder raises within the block into one error of the package.
+
+    Parameters
+    ----------
+    refusal : callable
+        Makes the error from the reason.
+    *passed : exception types
+        What is raised as it is, beside files closed to the reader and faults of the system such
+        as a full disk.
+    """
+    try:
+        yield
+    except PermissionError:
+        raise
+    except MemoryError as error:
+        raise refusal("it asks for more memory than there is") from error
+    except Exception as error:
+        if isinstance(error, passed) or getattr(error, "errno", None) in _MEANS:
+            raise
+        raise refusal(reason(error)) from error
+
+
+def reason(error: BaseException) -> str:
+    """Return the first line of a foreign message, short and without the full stop."""
+    text = str(error).strip().partition("\n")[0][:200].rstrip(". ")
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return text if text and not isinstance(error, KeyError) else f"{type(error).__name__} {text}"
+
+
+def read_json(path: Path, most: int = JSON_BYTES) -> Any:
+    """Read a JSON file that is no larger than it may be."""
+    return json.loads(read_text(path, most))
+
+
+def read_text(path: Path, most: int) -> str:
+    """Read UTF-8 text that is no larger than it may be."""
+    with open(path, "rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ValueError(f"it is larger than {most:,} bytes, the most that is read")
+    return data.decode("utf-8")
+
+
+def open_npz(path: Path) -> Any:
+    """Open a .npz archive whose arrays fit into memory and hold no Python objects."""
+    import numpy as np
+    import psutil
+
+    with zipfile.ZipFile(path) as archive:
+        size = sum(info.file_size for info in archive.infolist())
+    memory = psutil.virtual_memory().total
+    if size > memory:
+        raise ValueError(f"it unpacks to {size:,} bytes, more than the {memory:,} of memory")
+    return np.load(path, allow_pickle=False)
+
+
+def check_zarr(array: Any) -> None:
+    """Raise a ValueError unless types and codecs of a zarr array are known to run no code.
+
+    It looks at the metadata only, and is called before any chunk is read.
+    """
+    import numpy as np
+
+    if np.dtype(array.dtype).kind not in NUMBERS_AND_TEXT:
+        raise ValueError(f"it holds {array.dtype}, and only numbers and text are read")
+    metadata = array.metadata
+    if metadata.zarr_format == 2:
+        codecs = [codec for codec in (*(metadata.filters or ()), metadata.compressor) if codec]
+        unknown = [_named(codec) for codec in codecs if not _is_plain(codec)]
+    else:
+        unknown = [type(codec).__name__ for codec in metadata.codecs if not _is_known(codec)]
+        _require_guard(metadata.codecs)
+    if unknown:
+        raise ValueError(f"it is packed with {unknown[0]!r}, which is not read from files")
+    size = chunk_bytes(array)
+    if size < 1 and array.size:
+        raise ValueError("its chunks are empty")
+    if size > CHUNK_BYTES:
+        raise ValueError(
+            f"its chunks have {size:,} bytes, the most that is read is {CHUNK_BYTES:,}: "
+            "write it with smaller chunks"
+        )
+
+
+def chunk_bytes(array: Any) -> int:
+    """Return the size of one decoded chunk of a zarr array."""
+    import numpy as np
+
+    return int(math.prod(array.chunks)) * max(1, int(np.dtype(array.dtype).itemsize))
+
+
+def _require_guard(codecs: Any, within: bool = False) -> None:
+    """Refuse Blosc where neither a checksum nor `check_blosc` comes before it is decoded."""
+    from zarr.codecs import BloscCodec, Crc32cCodec, ShardingCodec
+
+    for place, codec in enumerate(codecs):
+        after = codecs[place + 1 :]
+        if isinstance(codec, ShardingCodec):
+            _require_guard(codec.codecs, within=True)
+        elif isinstance(codec, BloscCodec) and (after or within):
+            guarded = len(after) == 1 and isinstance(after[0], Crc32cCodec)
+            if not guarded:
+                raise ValueError("it is packed with blosc and has no checksum: write it with zstd")
+
+
+def is_blosc(array: Any) -> bool:
+    """Whether what lies on disk are bytes of Blosc, to be seen by `check_blosc` first."""
+    from zarr.codecs import BloscCodec
+
+    metadata = array.metadata
+    if metadata.zarr_format == 2:
+        return metadata.compressor is not None and _named(metadata.compressor) == "blosc"
+    return isinstance(metadata.codecs[-1], BloscCodec)
+
+
+def check_blosc(head: bytes, stored: int, nbytes: int) -> None:
+    """Raise a ValueError unless the header of a chunk fits its size: the decoder reads on blindly.
+
+    Parameters
+    ----------
+    head : bytes
+        The first 16 bytes of the chunk.
+    stored, nbytes : int
+        Its size on disk, and that of what it holds.
+    """
+    if len(head) < 16:
+        raise ValueError("a chunk is cut short")
+    raw, block, packed = (int.from_bytes(head[i : i + 4], "little") for i in (4, 8, 12))
+    if packed != stored or raw > nbytes or (raw and not 0 < block <= 2**31):
+        raise ValueError(f"a chunk has {stored:,} bytes and says that it has {packed:,}")
+
+
+def _is_plain(codec: Any) -> bool:
+    """Whether this is a codec of numcodecs (format 2) for bytes, numbers or text."""
+    if not type(codec).__module__.startswith("numcodecs."):
+        return False
+    kinds = [getattr(codec, name, None) for name in ("dtype", "astype")]
+    return _named(codec) in (*_FILTERS, *_COMPRESSORS) and not any(
+        getattr(kind, "hasobject", False) for kind in kinds
+    )
+
+
+def _named(codec: Any) -> str:
+    return str(getattr(codec, "codec_id", type(codec).__name__))
+
+
+def _is_known(codec: Any) -> bool:
+    """Whether this is one of zarr's own codecs (format 3), and so are all within it."""
+    from zarr import codecs
+
+    if isinstance(codec, codecs.ShardingCodec):
+        return all(map(_is_known, (*codec.codecs, *codec.index_codecs)))
+    known = (
+        codecs.BloscCodec,
+        codecs.BytesCodec,
+        codecs.Crc32cCodec,
+        codecs.GzipCodec,
+        codecs.TransposeCodec,
+        codecs.VLenUTF8Codec,
+        codecs.ZstdCodec,
+    )
+    return type(codec) in known
+
+
+def check_expansion(nbytes: int, count_stored: Callable[[], int]) -> None:
+    """Raise a ValueError when far more is declared than lies on disk."""
+    if nbytes <= _SMALL:
+        return
+    stored = count_stored()
+    if nbytes > MOST_EXPANSION * stored:
+        raise ValueError(
+            f"it declares {nbytes:,} bytes where {stored:,} are stored, and at most "
+            f"{MOST_EXPANSION:,} times as many are believed"
+        )

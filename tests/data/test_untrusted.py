@@ -1,0 +1,258 @@
+"""Files from strangers run no code, take bounded memory and time, and fail in one sentence."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from data_helpers import refused
+
+import rfcdask as rf
+from rfcdask.data import DataError, csv_dialect, svmlight, textfiles
+
+X = np.arange(40.0).reshape(10, 4)
+Y = np.arange(10) % 2
+PACK = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
+
+class Payload:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+@pytest.fixture
+def pickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write a zarr array whose chunk is a pickle, where numcodecs would decode it."""
+    monkeypatch.setattr("numcodecs.pickles.ALLOW_UNSAFE_PICKLE_DECODE", True)
+    array = tmp_path / "y.zarr"
+    array.mkdir()
+    codecs = {"filters": [{"id": "vlen-utf8"}], "compressor": {"id": "pickle", "protocol": 4}}
+    about = {"zarr_format": 2, "shape": [10], "chunks": [10], "dtype": "|O", "fill_value": ""}
+    (array / ".zarray").write_text(json.dumps(about | {"order": "C"} | codecs))
+    (array / "0").write_bytes(pickle.dumps(Payload(tmp_path / "ran")))
+    return array
+
+
+def test_the_payload_is_alive(pickled: Path) -> None:
+    with pytest.raises(TypeError):
+        zarr.open_array(pickled, mode="r")[:]
+    assert (pickled.parent / "ran").exists()
+
+
+@pytest.mark.parametrize("way", ["label path", "label array", "source", "member", "in memory"])
+def test_no_pickle_in_zarr_is_decoded(pickled: Path, way: str) -> None:
+    folder = pickled.parent
+    source: Any = X
+    label: Any = str(pickled)
+    if way == "label array":
+        label = zarr.open_array(pickled, mode="r")
+    elif way == "source":
+        source, label = pickled, None
+    elif way == "in memory":
+        source, label = zarr.open_array(pickled, mode="r"), None
+    elif way == "member":
+        group = zarr.open_group(folder / "g.zarr", mode="w", zarr_format=2)
+        group.create_array("X", data=X)
+        pickled.rename(folder / "g.zarr" / "y")
+        source, label = folder / "g.zarr", None
+    with pytest.raises(DataError, match="packed with 'pickle', which is not read from files"):
+        rf.ingest(source, folder / "out.zarr", label=label)
+    assert not (folder / "ran").exists()
+
+
+def test_zarr_of_format_2_and_text_labels_is_read(tmp_path: Path) -> None:
+    group = zarr.open_group(tmp_path / "g.zarr", mode="w", zarr_format=2)
+    group.create_array("X", data=X, chunks=(3, 2))
+    group.create_array("y", data=np.array(["a", "bb"], "T")[Y], chunks=(4,))
+    found = rf.ingest(tmp_path / "g.zarr", tmp_path / "out.zarr")
+    np.testing.assert_array_equal(found.X.compute(), X)
+    np.testing.assert_array_equal(found.y.compute(), np.array(["a", "bb"])[Y])
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_blosc_chunk_that_is_cut_short_is_named(tmp_path: Path, number: int) -> None:
+    codec: Any = zarr.codecs.BloscCodec()
+    if number == 2:
+        import numcodecs
+
+        codec = numcodecs.Blosc()
+    path = tmp_path / "a.zarr"
+    zarr.create_array(path, data=X, compressors=[codec], zarr_format=number, chunks=(5, 4))
+    chunk = path / ("1.0" if number == 2 else "c/1/0")
+    chunk.write_bytes(chunk.read_bytes()[:-40])
+    with pytest.raises(DataError, match=r"a\.zarr is no array of rows, .*a chunk has"):
+        rf.ingest(path, tmp_path / "out.zarr")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"shape": [10**12, 4]}, r"declares 32,000,000,000,000 bytes where [\d,]+ are stored"),
+        ({"shape": [10**9, 4], "chunks": [10**9, 4]}, "most that is read is 536,870,912"),
+        ({"chunks": [0, 4]}, "no zarr"),
+        ({"dtype": "<M8[s]", "fill_value": 0}, "holds datetime64"),
+        ({"filters": [{"id": "json2"}]}, "no zarr"),
+    ],
+)
+def test_absurd_zarr_metadata_is_refused(tmp_path: Path, change: Any, words: str) -> None:
+    zarr.create_array(tmp_path / "a.zarr", data=X, zarr_format=2, chunks=(5, 4))
+    about = json.loads((tmp_path / "a.zarr/.zarray").read_text())
+    (tmp_path / "a.zarr/.zarray").write_text(json.dumps(about | change))
+    with pytest.raises(DataError, match=words) as caught:
+        rf.ingest(tmp_path / "a.zarr", tmp_path / "out.zarr")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a.svm", "a.svm.xz", "a.data.gz"])
+def test_text_without_line_ends_is_not_read_on(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(textfiles, "LINE_BYTES", 2**20)
+    monkeypatch.setattr(textfiles, "PIECE_BYTES", 2**18)
+    pack = PACK.get(Path(name).suffix, bytes)
+    refused(tmp_path, name, pack(b"1 " * 2**22), "a line of more than 1 MB, the most that")
+
+
+def test_packed_zeros_stop_at_the_limit(tmp_path):
+    path = tmp_path / "a.svm.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range(80):
+            file.write(bytes(2**20))
+    with pytest.raises(DataError, match="a line of more than 64 MB"):
+        rf.ingest(path, tmp_path / "out.zarr")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"1," * 3 * 2**20, "a line of more than 4 MB, the most that is read of a table"),
+        (b"a,label\n1,0\n" + b"1," * 3 * 2**20, "line 3: expected 2 fields, found 3145729"),
+        (b'a,label\n1,0\n"' + b"x" * 5 * 2**20, r"line 3: field larger than .*: fix the line"),
+        (b"1," * 150_000 + b"1\n", "150,001 columns, and at most 100,000 are read of a table"),
+    ],
+)
+def test_absurdly_wide_tables_are_refused(tmp_path, text, words):
+    refused(tmp_path, "a.csv", text, words, label=0)
+
+
+def test_a_table_of_many_columns_is_read(tmp_path):
+    names = ",".join(f"column{i}" for i in range(30_000))
+    (tmp_path / "a.csv").write_text(f"label,{names}\n0{',1' * 30_000}\n1{',2' * 30_000}\n")
+    dialect, found = csv_dialect.sniff(str(tmp_path / "a.csv"))
+    assert (dialect.delimiter, dialect.header, len(found)) == (",", True, 30_001)
+
+
+def test_one_large_index_is_no_width(tmp_path, monkeypatch):
+    text = "1 1:1 1000000:2\n-1 2:5\n"
+    refused(tmp_path, "a.svm", text, "rows of 1,000,000 columns, and more than 100,000 are not")
+    monkeypatch.setattr(svmlight, "WIDEST", 5000)
+    wide = 5001
+    text = f"1 1:1 {wide}:2\n-1 2:5\n"
+    words = rf"rows of 5,001 columns, .* pass project= .* or n_columns={wide}"
+    refused(tmp_path, "a.svm", text, words)
+    shorter = rf.ingest(tmp_path / "a.svm", tmp_path / "p.zarr", project=3, random_state=0)
+    assert shorter.shape == (2, 3)
+    assert rf.ingest(tmp_path / "a.svm", tmp_path / "n.zarr", n_columns=wide).shape == (2, wide)
+    text = "1 1:1 2000000000:2\n-1 2:5\n"
+    refused(tmp_path, "a.svm", text, "at most 50,000,000 are read", project=3)
+
+
+def npy(shape: tuple[int, ...], body: bytes, descr: str = "<f8") -> bytes:
+    file = io.BytesIO()
+    about = {"descr": descr, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, about)
+    return file.getvalue() + body
+
+
+def npz(**members: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (npy((10**10, 4), bytes(64)), "no .npy file of numbers or text"),
+        (npy((2, 4), bytes(64), "|O"), "no .npy file of numbers or text"),
+        (npy((2, 2), bytes(64), "<f16"), "holds float128"),
+        (npy((2, 2), bytes(64))[:40], "no .npy file"),
+        (b"\x93NUMPY\x01\x00\x08\x00{'a': (\n", "no .npy file"),
+        (npz(**{"X.npy": npy((2, 4), bytes(64))}), "no .npy file"),
+    ],
+)
+def test_damaged_npy_files_are_named(tmp_path, content, words):
+    refused(tmp_path, "a.npy", content, words)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (npz(**{"X.npy": npy((10**10, 4), bytes(64))}), "320,000,000,000 bytes are declared, 192"),
+        (npz(**{"X.npy": npy((2, 4), bytes(2**24))}), "64 bytes are declared, 16,777,344 are"),
+        (npz(**{"X.npy": npy((2, 4), bytes(64), "|O")}), "no .npy file"),
+        (npz(**{"X.npy": npy((2, 4), bytes(64)), "X": b""}), "two arrays of the same name"),
+        (npz(**{"X.npy": npy((2, 4), bytes(64))})[:-30], "no .npz archive"),
+        (b"no archive", "no .npz archive"),
+        (npz(**{"X.npy": b"\x93NUMPX" + bytes(64)}), "is no .npy file"),
+    ],
+)
+def test_damaged_npz_files_are_named(tmp_path, content, words):
+    refused(tmp_path, "a.npz", content, words)
+
+
+def test_an_array_in_npz_leads_nowhere_else(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp" / "deep"))
+    (tmp_path / "tmp" / "deep").mkdir(parents=True)
+    content = npz(**{"../../../stolen.npy": npy((2, 4), bytes(64))})
+    (tmp_path / "a.npz").write_bytes(content)
+    rf.ingest(tmp_path / "a.npz", tmp_path / "out.zarr", label=False)
+    assert not list(tmp_path.rglob("stolen*"))
+
+
+@pytest.mark.parametrize("name", ["a.svm", "a.csv"])
+@pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz"])
+@pytest.mark.parametrize("damage", ["middle", "short", "start", "none"])
+def test_damaged_packed_text_is_named(tmp_path, name, ending, damage):
+    rows = [f"{i % 2} 1:{i}" if name == "a.svm" else f"{i % 2},{i * i},{i}" for i in range(999)]
+    content = PACK[ending]("\n".join(rows).encode())
+    half = len(content) // 2
+    content = {
+        "middle": content[:half] + bytes(20) + content[half + 20 :],
+        "short": content[:half],
+        "start": b"\x00" + content[1:],
+        "none": b"this was never packed",
+    }[damage]
+    words = "cut short or damaged" if damage != "none" or name == "a.csv" else "a.svm"
+    refused(tmp_path, name + ending, content, words, label=0 if name == "a.csv" else None)
+
+
+def test_damaged_parquet_pages_are_named(tmp_path):
+    import pandas as pd
+
+    pd.DataFrame(X).assign(label=Y).rename(columns=str).to_parquet(tmp_path / "a.parquet")
+    good = (tmp_path / "a.parquet").read_bytes()
+    refused(tmp_path, "a.parquet", good[:4] + b"\xff" * 60 + good[64:], "damaged or is cut short")
+    refused(tmp_path, "a.parquet", good[: len(good) // 2], "damaged or is cut short")
+
+
+@pytest.mark.parametrize("kind", ["<M8[s]", "<c16", "|V8"])
+def test_labels_that_are_no_labels_are_refused(tmp_path, kind):
+    np.save(tmp_path / "y.npy", np.zeros(10, kind))
+    with pytest.raises(DataError, match="labels are numbers or text"):
+        rf.ingest(X, tmp_path / "out.zarr", label=str(tmp_path / "y.npy"))

@@ -1,0 +1,193 @@
+"""A model from a stranger runs no code, reads no other file and takes bounded memory and time."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from sklearn.pipeline import make_pipeline
+
+import rfcdask as rf
+from rfcdask import persist
+from tests.persist.models import edit, rows
+
+HUGE = 10**8
+
+
+def array_metadata(model: Path, name: str, **changes: Any) -> None:
+    path = model / "arrays.zarr" / name / "zarr.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+class Payload:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def test_no_pickle_in_a_model_is_decoded(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("numcodecs.pickles.ALLOW_UNSAFE_PICKLE_DECODE", True)
+    array = saved / "arrays.zarr" / "weights_"
+    shutil.rmtree(array)
+    array.mkdir()
+    codecs = {"filters": [{"id": "vlen-utf8"}], "compressor": {"id": "pickle", "protocol": 4}}
+    about = {"zarr_format": 2, "shape": [8], "chunks": [8], "dtype": "|O", "fill_value": ""}
+    (array / ".zarray").write_text(json.dumps(about | {"order": "C"} | codecs))
+    (array / "0").write_bytes(pickle.dumps(Payload(tmp_path / "ran")))
+    edit(saved, lambda r: r["state"]["weights_"].update(dtype="|O", shape=[8]))
+    with pytest.raises(ValueError, match=r"Array 'weights_' in .* is damaged"):
+        rf.load(saved)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["../../x", "..", ".", "", "a/b", "/etc", "a\\b", "x\x00y", 5])
+def test_names_that_lead_elsewhere_are_refused(saved: Path, name: Any) -> None:
+    outside = saved.parent / "x"
+    shutil.copytree(saved / "arrays.zarr" / "weights_", outside)
+    if name == "/etc":
+        name = str(outside)
+    edit(saved, lambda r: r["state"]["weights_"].update(array=name))
+    with pytest.raises(ValueError, match="that is no name of an array"):
+        rf.load(saved)
+
+
+def test_many_declared_chunks_are_refused_at_once(saved: Path) -> None:
+    grid = {"name": "regular", "configuration": {"chunk_shape": [1]}}
+    array_metadata(saved, "weights_", shape=[HUGE], chunk_grid=grid)
+    edit(saved, lambda r: r["state"]["weights_"].update(shape=[HUGE]))
+    with pytest.raises(ValueError, match="there are 1 files for 100,000,000"):
+        rf.load(saved)
+
+
+def test_a_huge_chunk_is_refused(saved: Path) -> None:
+    grid = {"name": "regular", "configuration": {"chunk_shape": [HUGE]}}
+    array_metadata(saved, "weights_", shape=[HUGE], chunk_grid=grid)
+    edit(saved, lambda r: r["state"]["weights_"].update(shape=[HUGE]))
+    with pytest.raises(ValueError, match="chunks have 800,000,000 bytes, the most that is read"):
+        rf.load(saved)
+
+
+@pytest.mark.parametrize(
+    "codecs",
+    [
+        [{"name": "bytes"}, {"name": "blosc"}],
+        [{"name": "bytes", "configuration": {"endian": "little"}}],
+        [{"name": "numcodecs.zlib", "configuration": {}}],
+    ],
+)
+def test_arrays_packed_in_another_way_are_refused(saved: Path, codecs: Any) -> None:
+    array_metadata(saved, "weights_", codecs=codecs)
+    with pytest.raises(ValueError, match=r"Array 'weights_' in .* is damaged"):
+        rf.load(saved)
+
+
+@pytest.mark.parametrize("number", [-5, 0, True, 1.0, None, "1"])
+def test_formats_never_written_are_refused(saved: Path, number: Any) -> None:
+    edit(saved, lambda record: record.update(format=number))
+    with pytest.raises(ValueError, match=r"model\.json is damaged: format .* none that was ever"):
+        rf.load(saved)
+
+
+@pytest.mark.parametrize("text", ["[" * 10**6, '{"a":' * 10**5, '{"format": 1, "x": "%s"}'])
+def test_deep_or_large_records_are_refused(
+    saved: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rfcdask.untrusted.JSON_BYTES", 2**22)
+    (saved / "model.json").write_text(text % ("x" * 65 * 2**20) if "%s" in text else text)
+    words = r"model\.json is damaged: (it is nested too deeply|it is larger than 67,108,864 bytes)"
+    for read in (rf.load, persist.describe):
+        with pytest.raises(ValueError, match=words):
+            read(saved)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Path:
+    X = rows(sparse=False)
+    steps = (rf.RandomFeatures(6, random_state=0), rf.RidgeClassifier())
+    rf.save(make_pipeline(*steps).fit(X, np.arange(len(X)) % 3), tmp_path / "pipeline")
+    return tmp_path / "pipeline"
+
+
+@pytest.mark.parametrize("place", [".", "..", "step-0/..", "step-1", "/", 7, None])
+def test_a_step_lies_in_its_own_folder(pipeline: Path, place: Any) -> None:
+    edit(pipeline, lambda record: record["steps"][0].update(folder=place))
+    for read in (rf.load, persist.describe):
+        with pytest.raises(ValueError, match="is no folder of a step"):
+            read(pipeline)
+
+
+def test_a_pipeline_within_itself_is_refused(pipeline: Path) -> None:
+    shutil.rmtree(pipeline / "step-0")
+    os.symlink(pipeline, pipeline / "step-0")
+    for read in (rf.load, persist.describe):
+        with pytest.raises(ValueError, match="step-0 is missing or a step of another pipeline"):
+            read(pipeline)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
+    X = rows(sparse=False, dtype="float64")
+    model = rf.Ridge().fit(X, X[:, 0])
+    rf.save(model, tmp_path / "model")
+    array = zarr.open_array(tmp_path / "model" / "arrays.zarr" / "coef_", mode="r+")
+    array[:] = value
+    edit(tmp_path / "model", lambda record: record["state"]["coef_"].pop("sha256"))
+    with pytest.raises(ValueError, match=r"Array 'coef_' in .* is damaged: .* not finite"):
+        rf.load(tmp_path / "model")
+    model.coef_ = np.full_like(model.coef_, value)
+    with pytest.raises(ValueError, match="coef_ holds values that are not finite; fit the model"):
+        rf.save(model, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_chunks_of_another_array_are_detected(tmp_path: Path) -> None:
+    X = rows(sparse=False, dtype="float64")
+    model = rf.Standardizer().fit(X)
+    rf.save(model, tmp_path / "model")
+    arrays = tmp_path / "model" / "arrays.zarr"
+    shutil.copy(arrays / "mean_/c/0", arrays / "deviation_/c/0")
+    with pytest.raises(ValueError, match=r"Array 'deviation_' in .* holds values of another array"):
+        rf.load(tmp_path / "model")
+
+
+def test_models_without_digests_still_open(saved: Path) -> None:
+    def forget(record: Any) -> None:
+        for value in record["state"].values():
+            value.pop("sha256", None)
+
+    edit(saved, forget)
+    assert rf.load(saved).weights_.shape == (8,)
+
+
+@pytest.mark.parametrize("dtype", ["<U100000000", "|O", "|V9", "M8[s]", "nonsense"])
+def test_lists_of_absurd_types_are_refused(saved: Path, dtype: str) -> None:
+    edit(saved, lambda r: r["parameters"].update(kernel={"list": ["a"], "dtype": dtype}))
+    with pytest.raises(ValueError, match=r"model\.json is damaged"):
+        rf.load(saved)
+
+
+def test_sparse_rows_that_point_outside_are_refused(tmp_path: Path) -> None:
+    from tests.persist.models import fitted
+
+    rf.save(fitted("nystroem", sparse=True), tmp_path / "model")
+    record = json.loads((tmp_path / "model" / "model.json").read_text())
+    name = next(k for k, v in record["state"].items() if "csr" in v)
+    indices = record["state"][name]["csr"][1]
+    array = zarr.open_array(tmp_path / "model" / "arrays.zarr" / indices["array"], mode="r+")
+    array[0] = 10**6
+    edit(tmp_path / "model", lambda r: r["state"][name]["csr"][1].pop("sha256"))
+    with pytest.raises(ValueError, match=r"model\.json is damaged"):
+        rf.load(tmp_path / "model")
