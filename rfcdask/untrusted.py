@@ -119,7 +119,7 @@ def check_zarr(array: Any) -> None:
     if unknown:
         raise ValueError(f"it is packed with {unknown[0]!r}, which is not read from files")
     size = chunk_bytes(array)
-    if size < 1 and array.size:
+    if array.size and min(*array.chunks, *(array.shards or ()), 1) < 1:
         raise ValueError("its chunks are empty")
     if size > CHUNK_BYTES:
         raise ValueError(

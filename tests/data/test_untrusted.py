@@ -118,6 +118,15 @@ def test_absurd_zarr_metadata_is_refused(tmp_path: Path, change: Any, words: str
     assert "\n" not in str(caught.value)
 
 
+def test_empty_shards_are_refused(tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "a.zarr", data=X, chunks=(5, 4), shards=(10, 4))
+    about = json.loads((tmp_path / "a.zarr/zarr.json").read_text())
+    about["chunk_grid"]["configuration"]["chunk_shape"] = [0, 4]
+    (tmp_path / "a.zarr/zarr.json").write_text(json.dumps(about))
+    with pytest.raises(DataError, match=r"a\.zarr is no zarr array .*its chunks are empty"):
+        rf.ingest(tmp_path / "a.zarr", tmp_path / "out.zarr")
+
+
 @pytest.mark.parametrize("name", ["a.svm", "a.svm.xz", "a.data.gz"])
 def test_text_without_line_ends_is_not_read_on(tmp_path, monkeypatch, name):
     monkeypatch.setattr(textfiles, "LINE_BYTES", 2**20)
