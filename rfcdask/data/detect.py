@@ -38,6 +38,7 @@ from rfcdask.data.store import open_location
 from rfcdask.data.svmlight import SvmlightFiles
 from rfcdask.data.textfiles import stream_lines
 from rfcdask.untrusted import check_zarr
+from rfcdask.redact import usable_url
 
 FORMATS = ("svmlight", "csv", "parquet", "npy", "npz", "zarr")
 SUFFIXES = {
@@ -103,7 +104,7 @@ def expand(source: Any) -> list[str]:
         if not source:
             raise DataError("no file was given.")
         return [path for item in source for path in expand(item)]
-    text = os.fspath(source)
+    text = usable_url(os.fspath(source))
     fs, root = url_to_fs(text)
     prefix = text[: text.index("://") + 3] if is_url(text) else ""
     if any(mark in text for mark in "*?[") and not fs.exists(root):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from rfcdask.redact import redacted
+
 
 class DataError(ValueError):
     """The given data, or the place it should go to, cannot be used as it is."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(redacted(message))
 
 
 class UnfinishedStoreError(DataError):

@@ -35,6 +35,7 @@ from rfcdask.data.source import Source, Wishes
 from rfcdask.data.store import open_location
 from rfcdask.data.survey import Survey
 from rfcdask.data.write import Plan, destination_errors
+from rfcdask.redact import redacted
 from rfcdask.replacing import UNFINISHED, put_in_place
 
 
@@ -156,9 +157,11 @@ def ingest(
     wishes = replace(wishes, project=project)
     with only_writer(location), opened_source(source, format, label) as rows:
         request = Request(
-            source=rows.identity(),
+            source=redacted(rows.identity()),
             options={
-                "label": label if isinstance(label, str | int | None) else tokenize(label),
+                "label": redacted(label)
+                if isinstance(label, str | int | None)
+                else tokenize(label),
                 "shuffle": shuffle,
                 "project": project,
                 "random_state": _plain_seed(random_state),
@@ -288,7 +291,7 @@ def _plan(
         compressor=options["compressor"],
         block_bytes=options["block_bytes"],
     )
-    name = ", ".join(rows.names[:3])
+    name = redacted(", ".join(rows.names[:3]))
     return Plan(
         location, layout, survey.labels, survey.n_columns, name, seed if projected else None
     )

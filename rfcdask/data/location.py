@@ -14,6 +14,8 @@ from fsspec.core import url_to_fs
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore
 
+from rfcdask.redact import redacted, usable_url
+
 PARTIAL_SUFFIX = ".partial"
 """How zarr and this module end the names of files that are still being written."""
 
@@ -47,10 +49,14 @@ class Location:
         text = os.fspath(path)
         if not is_url(text):
             text = str(Path(text.rpartition("://")[2]).expanduser().absolute())
-        return cls(text.rstrip("/"), tuple(sorted((options or {}).items())))
+        return cls(usable_url(text).rstrip("/"), tuple(sorted((options or {}).items())))
 
     def __str__(self) -> str:
-        return self.url
+        return str(redacted(self.url))
+
+    def __repr__(self) -> str:
+        """Name the options without their values, which are credentials more often than not."""
+        return f"Location({str(self)!r}, options={[name for name, _ in self.options]})"
 
     @property
     def is_local(self) -> bool:
