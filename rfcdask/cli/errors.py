@@ -210,12 +210,7 @@ def in_options(text: str) -> str:
 
 def is_lost_cluster(error: BaseException) -> bool:
     """Tell whether the scheduler went away while work was under way."""
-    found: BaseException | None = error
-    while found is not None:
-        if any(_is(found, module, name) for module, name in _LOST):
-            return True
-        found = found.__cause__
-    return False
+    return any(_is(error, module, name) for module, name in _LOST)
 
 
 def _lost(error: BaseException) -> str:

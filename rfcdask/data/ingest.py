@@ -13,6 +13,7 @@ import numpy as np
 from dask.base import tokenize
 from dask.utils import parse_bytes
 
+from rfcdask.cluster_checks import require_shared
 from rfcdask.compute import current_client
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.destination import (
@@ -25,7 +26,7 @@ from rfcdask.data.destination import (
     prepare,
 )
 from rfcdask.data.detect import opened_source
-from rfcdask.data.drive import shuffle_blocks, write_blocks
+from rfcdask.data.drive import place_of, shuffle_blocks, write_blocks
 from rfcdask.data.errors import DataError
 from rfcdask.data.journal import Journal
 from rfcdask.data.labels import TASKS
@@ -178,6 +179,9 @@ def ingest(
             }
             | ({} if chosen is None else {"columns": list(chosen)}),
         )
+        if client is not None and (shuffle or place_of(rows, client) is not None):
+            here = location.url if location.is_local else ""
+            require_shared(client, reads=_paths(rows), writes=here)
         if found_finished(location, request, overwrite=overwrite):
             return open_location(location)
         with destination_errors(location):
@@ -188,6 +192,11 @@ def ingest(
     if location != final:
         put_in_place(Path(location.url), Path(final.url))
     return open_location(final)
+
+
+def _paths(rows: Source) -> list[str]:
+    """Return the local files of a source; an array of an archive is named archive[array]."""
+    return [name.rpartition("[")[0] or name for name in rows.names if os.path.isabs(name)]
 
 
 def _check(

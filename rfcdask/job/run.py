@@ -13,6 +13,7 @@ import dask.config
 from rfcdask import untrusted
 from rfcdask._version import __version__
 from rfcdask.cluster import connect
+from rfcdask.cluster_checks import require_shared
 from rfcdask.job.context import Context, Say
 from rfcdask.job.data import absolute, identity
 from rfcdask.job.folder import (
@@ -203,6 +204,7 @@ def _run(
     where = _where(scheduler)
     with connect(where, **_size(where, threads)) as client:
         run = Context(folder, Settings(**begun["settings"]), begun["source"], client, say)
+        require_shared(client, reads=[run.source or ""], writes=folder.path)
         run.log(f"rfcdask {__version__}: run begins on {_shown(where)}")
         remote = client if where not in ("local", "threads") else None
         with MemoryMeter(remote) as meter, _logged(run):
