@@ -1,4 +1,4 @@
-"""Looking at a cluster before work is sent there: who is there, with what code, seeing which files."""
+"""Looking at a cluster before work is sent there: its workers, their code, what files they see."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def require_shared(
     """
     if client is None or _is_local(client):
         return
-    for path in map(os.fspath, reads):
+    for path in (os.fspath(item) for item in reads):
         if (here := facts(path)) is not None:
             _require_same(client, path, here)
     if writes:
@@ -157,7 +157,7 @@ def _is_local(client: Any) -> bool:
 
 @contextmanager
 def _marker(folder: Path) -> Iterator[str | None]:
-    """Put a file into a folder for a moment; None where that is not allowed, which is said later."""
+    """Put a file into a folder for a moment; None where that is not allowed: it is said later."""
     mark = folder / f".rfcdask-{uuid.uuid4().hex}"
     try:
         mark.write_text(mark.name, encoding="utf-8")

@@ -227,7 +227,7 @@ def test_another_store_of_the_same_name(plain: Path, folder: Path) -> None:
     rf.ingest(np.ones((5, 2)), other)
     with (
         rf.connect(plain) as client,
-        pytest.raises(DataError, match="sees something else at /proc/self/cwd/a.zarr"),
+        pytest.raises(DataError, match=r"sees something else at /proc/self/cwd/a\.zarr"),
     ):
         require_shared(client, reads=[HERE_ONLY / "a.zarr"])
 

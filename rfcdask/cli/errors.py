@@ -101,6 +101,8 @@ def exit_code(error: BaseException) -> int:
         error, UnfinishedError
     ):
         return UNFINISHED
+    if _is(error, "rfcdask.data.errors", "UnreachableError"):
+        return FAILED
     if type(error).__name__ == "PlanError":
         return NO_FIT
     return BAD_INPUT if isinstance(error, _BAD) else FAILED
