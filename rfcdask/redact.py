@@ -30,8 +30,7 @@ def redacted(value: Any) -> Any:
     'https://***@example.org/a.csv?X-Amz-Signature=***&version=3 is empty'
     """
     if isinstance(value, str):
-        if "://" not in value:
-            return value
+        # The last part of a URL alone, such as the name of a file, still has its query.
         bare = _SLASHED.sub(f"{HIDDEN}@", _AUTHORITY.sub(f"{HIDDEN}@", value))
         return _QUERY.sub(rf"\g<1>{HIDDEN}", bare)
     if isinstance(value, dict):

@@ -33,7 +33,7 @@ class Proxy:
         self._number = 0
         self._guard = threading.Lock()
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=100)
-        self.url = "http://127.0.0.1:{}".format(self._socket.getsockname()[1])
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
@@ -71,9 +71,7 @@ class Proxy:
 
     def _ask(self, head: bytes, body: bytes) -> bytes:
         lines = [line for line in head.split(b"\r\n") if line]
-        kept = [
-            line for line in lines if not line.lower().startswith((b"connection:", b"expect:"))
-        ]
+        kept = [line for line in lines if not line.lower().startswith((b"connection:", b"expect:"))]
         with socket.create_connection(self.upstream) as server:
             server.sendall(b"\r\n".join([*kept, b"Connection: close", b"", b""]) + body)
             answer = b""
