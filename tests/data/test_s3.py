@@ -82,7 +82,7 @@ for number, fault in enumerate(("throttle", "hang up", "cut", "late")):
 
 
 def test_trouble_that_stays_is_said_and_mended() -> None:
-    """No shard that could not be read is ever taken for zeros; an ingest that was cut off goes on."""
+    """No shard that could not be read is taken for zeros; an ingest that was cut off goes on."""
     _run("""
 os.environ["AWS_MAX_ATTEMPTS"] = "1"
 only("hang up", "X/c/1", "PUT")
