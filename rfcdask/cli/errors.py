@@ -32,6 +32,8 @@ _LOST = (
     ("distributed.client", "FutureCancelledError"),
     ("distributed.client", "FuturesCancelledError"),
     ("distributed.comm.core", "CommClosedError"),
+    ("rfcdask.compute", "ClusterLostError"),
+    ("rfcdask.compute", "NoWorkersError"),
 )
 _RESUME, _DEBUG = "rfcdask.resume", "rfcdask.debug"
 
