@@ -140,7 +140,7 @@ def require_shared(
     for path in (os.fspath(item) for item in reads):
         if (here := facts(path)) is not None:
             _require_same(client, path, here)
-    if writes:
+    if writes and "://" not in os.fspath(writes):
         folder = Path(writes).absolute()
         while not folder.is_dir():
             folder = folder.parent

@@ -162,16 +162,18 @@ def test_closed_streams_are_no_error(many: Path, ending: str) -> None:
 def test_a_lost_scheduler_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, hint: str
 ) -> None:
-    """The future of a client whose scheduler is closed says so in Dask's own words."""
+    """Dask's own words for it are the name of a task that was cancelled."""
     monkeypatch.chdir(tmp_path)
     rf.ingest((np.eye(30, 3), np.arange(30) % 2), "a.zarr")
 
     def lose(*_: Any, **__: Any) -> Any:
-        with LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster:
-            client = Client(cluster, set_as_default=False)
+        with (
+            LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
+            Client(cluster, set_as_default=False) as client,
+        ):
             future = client.submit(sum, [1, 2])
-            client.close()
-        return future.result()
+            future.cancel()
+            return future.result()
 
     monkeypatch.setattr("rfcdask.job.run.run_phases", lose)
     monkeypatch.setattr("rfcdask.cli.fitting.Fitting._fitted_steps", lose)
