@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,12 +14,19 @@ from typing import Any
 import dask.config
 from dask.utils import parse_timedelta
 
-from rfcdask.cluster_checks import check_versions, check_workers, quiet_about_versions
+from rfcdask.cluster_checks import (
+    check_versions,
+    check_workers,
+    other_protocol,
+    quiet_about_versions,
+)
 from rfcdask.cluster_security import make_security
 from rfcdask.threads import available_cpus
 
 TIMEOUT = "10s"
 """How long to try to reach a scheduler."""
+WORKER_SECONDS = 5.0
+"""How long to wait for the first worker before saying that there is none."""
 CORES_A_WORKER = 4
 """A worker process costs 250 MB before it does anything and the hot loops let go of the GIL."""
 DASHBOARD = "127.0.0.1:0"
@@ -60,7 +68,7 @@ def connect(
         Otherwise Dask's configuration (``distributed.comm.tls``) counts. True gives a local
         cluster certificates of its own.
     timeout : str or float, default="10s"
-        How long to try to reach a running scheduler.
+        How long to try to reach a running scheduler, and to wait for its file to be written.
     dashboard_address : str
         Where a local cluster shows its dashboard; any free port of this machine by default.
 
@@ -201,21 +209,23 @@ def _client(target: Any, security: Any, timeout: str | float) -> Iterator[Any]:
 
 @contextmanager
 def _remote_client(target: Any, security: Any, timeout: str | float) -> Iterator[Any]:
-    address = _address(target)
+    seconds = parse_timedelta(timeout)
+    address = _address(target, seconds)
     shown = address if isinstance(address, str) else getattr(address, "scheduler_address", address)
     made = make_security(security, str(shown)) if isinstance(address, str) else None
-    seconds = parse_timedelta(timeout)
     with ExitStack() as stack:
         try:
             client = stack.enter_context(_client(address, made, seconds))
         except (OSError, RuntimeError, ValueError) as error:
             raise ConnectionError(_unreachable(shown, seconds, error)) from error
-        check_workers(client, str(shown), min(seconds, 5.0))
+        check_workers(client, str(shown), min(seconds, WORKER_SECONDS))
         check_versions(client)
         yield client
 
 
 def _unreachable(address: Any, seconds: float, error: Exception) -> str:
+    if remedy := other_protocol(str(address)):
+        return f"The scheduler at {address} cannot be spoken to: {remedy}."
     tls = " and that its certificates are those given" if str(address).startswith("tls") else ""
     return (
         f"No Dask scheduler answers at {address} within {seconds:g} s ({_first_line(error)}); "
@@ -232,7 +242,7 @@ def _first_line(error: BaseException) -> str:
     return lines[0].rstrip(".") if lines else type(deepest).__name__
 
 
-def _address(target: Any) -> Any:
+def _address(target: Any, seconds: float) -> Any:
     """Return an address, or a cluster object as it is."""
     if not isinstance(target, (str, os.PathLike)):
         if hasattr(target, "scheduler_address"):
@@ -246,24 +256,46 @@ def _address(target: Any) -> Any:
         return text
     if _ADDRESS.fullmatch(text) and not Path(text).exists():
         return f"tcp://{text}"
-    return _address_in_file(Path(text))
+    return _address_in_file(Path(text), seconds)
 
 
-def _address_in_file(path: Path) -> str:
-    wanted = "the file that `dask scheduler --scheduler-file` writes"
+def _address_in_file(path: Path, seconds: float) -> str:
+    """Read a scheduler file; one that is still being written is waited for."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return _read_address(path)
+        except (FileNotFoundError, json.JSONDecodeError) as error:
+            # A wrong name is said at once: such files are called scheduler.json by everybody.
+            absent = isinstance(error, FileNotFoundError) and path.suffix != ".json"
+            if absent or time.monotonic() > deadline:
+                raise _bad_file(path, error) from None
+        time.sleep(0.1)
+
+
+def _read_address(path: Path) -> str:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise FileNotFoundError(
-            f"There is no scheduler file {str(path)!r}; give {wanted}, an address such as "
-            "'tcp://host:8786', 'local' or 'threads'."
-        ) from None
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"The scheduler file {str(path)!r} cannot be read as JSON ({_first_line(error)}); give "
-            f"{wanted}."
-        ) from error
+        raise
+    except (OSError, UnicodeDecodeError) as error:
+        raise _bad_file(path, error) from error
     address = found.get("address") if isinstance(found, dict) else None
     if not isinstance(address, str):
-        raise ValueError(f"The scheduler file {str(path)!r} names no address; give {wanted}.")
+        raise ValueError(f"The scheduler file {str(path)!r} names no address; give {_WANTED}.")
     return address
+
+
+_WANTED = "the file that `dask scheduler --scheduler-file` writes"
+
+
+def _bad_file(path: Path, error: Exception) -> Exception:
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(
+            f"There is no scheduler file {str(path)!r}; give {_WANTED}, an address such as "
+            "'tcp://host:8786', 'local' or 'threads'."
+        )
+    return ValueError(
+        f"The scheduler file {str(path)!r} cannot be read as JSON ({_first_line(error)}); give "
+        f"{_WANTED}."
+    )

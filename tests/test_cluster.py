@@ -9,7 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dask
@@ -22,40 +22,7 @@ from distributed.security import Security
 import rfcdask as rf
 from rfcdask.cluster import size_of_cluster
 from rfcdask.compute import current_client
-
-
-@contextmanager
-def _process(*command: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", *command],
-        env=os.environ | environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait(20)
-
-
-@contextmanager
-def _scheduler(folder: Path, *, workers: int = 1, **environment: str) -> Iterator[Path]:
-    """Run a real scheduler and workers, and return the file it writes."""
-    file = folder / "scheduler.json"
-    with ExitStack() as stack:
-        common = ("--scheduler-file", str(file), "--no-dashboard")
-        stack.enter_context(
-            _process("dask", "scheduler", "--port", "0", "--host", "127.0.0.1", *common)
-        )
-        for _ in range(workers):
-            stack.enter_context(
-                _process("dask", "worker", "--no-nanny", "--nthreads", "1", *common, **environment)
-            )
-        deadline = time.monotonic() + 60
-        while not file.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        yield file
+from tests import programs
 
 
 def _pid() -> int:
@@ -117,7 +84,7 @@ def test_few_processes_use_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with _scheduler(tmp_path_factory.mktemp("running")) as file:
+    with programs.scheduler(tmp_path_factory.mktemp("running")) as file:
         yield file
 
 
@@ -168,11 +135,14 @@ def test_nobody_answers() -> None:
         pass
 
 
-def test_a_scheduler_without_workers_is_said(tmp_path: Path) -> None:
+def test_a_scheduler_without_workers_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rfcdask.cluster.WORKER_SECONDS", 0.5)
     with (
-        _scheduler(tmp_path, workers=0) as file,
+        programs.scheduler(tmp_path, workers=0) as file,
         pytest.warns(UserWarning, match="no workers yet"),
-        rf.connect(file, timeout=1),
+        rf.connect(file, timeout=60),
     ):
         pass
 
@@ -182,28 +152,8 @@ def test_other_versions_are_named(tmp_path: Path) -> None:
     other.mkdir(parents=True)
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: zarr\nVersion: 2.0\n")
     with (
-        _scheduler(tmp_path, PYTHONPATH=str(other.parent)) as file,
+        programs.scheduler(tmp_path, PYTHONPATH=str(other.parent)) as file,
         pytest.warns(UserWarning, match=r"other versions than this process: zarr 2.0 \(here 3"),
-        rf.connect(file),
-    ):
-        pass
-
-
-def test_workers_without_rfcdask_are_refused(tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "sitecustomize.py").write_text(
-        "import importlib.metadata as m\n"
-        "real = m.version\n"
-        "def version(name):\n"
-        "    if name == 'rfcdask':\n"
-        "        raise m.PackageNotFoundError(name)\n"
-        "    return real(name)\n"
-        "m.version = version\n"
-    )
-    with (
-        _scheduler(tmp_path, PYTHONPATH=str(other)) as file,
-        pytest.raises(ModuleNotFoundError, match=r"has no rfcdask installed; install rfcdask \d"),
         rf.connect(file),
     ):
         pass
@@ -216,7 +166,7 @@ def test_workers_without_rfcdask_are_refused(tmp_path: Path) -> None:
 def test_a_bad_scheduler_file(tmp_path: Path, text: str, says: str) -> None:
     file = tmp_path / "scheduler.json"
     file.write_text(text)
-    with pytest.raises(ValueError, match=says) as caught, rf.connect(file):
+    with pytest.raises(ValueError, match=says) as caught, rf.connect(file, timeout=0.2):
         pass
     assert str(file) in str(caught.value)
 
@@ -224,9 +174,25 @@ def test_a_bad_scheduler_file(tmp_path: Path, text: str, says: str) -> None:
 def test_a_missing_scheduler_file(tmp_path: Path) -> None:
     with (
         pytest.raises(FileNotFoundError, match=r"no scheduler file .*nowhere\.json"),
-        rf.connect(tmp_path / "nowhere.json"),
+        rf.connect(tmp_path / "nowhere.json", timeout=0.2),
     ):
         pass
+    with pytest.raises(FileNotFoundError, match="no scheduler file 'locl'"), rf.connect("locl"):
+        pass
+
+
+def test_a_scheduler_file_is_waited_for(running: Path, tmp_path: Path) -> None:
+    file, text = tmp_path / "scheduler.json", running.read_text()
+
+    def write() -> None:
+        for part in ("", text[:40], text):
+            time.sleep(0.3)
+            file.write_text(part)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(write)
+        with rf.connect(file, timeout=30) as client:
+            assert client.submit(sum, [1, 2]).result() == 3
 
 
 @pytest.mark.parametrize(
@@ -250,12 +216,7 @@ def test_bad_arguments(where: object, settings: dict[str, object], error: type, 
 @pytest.fixture
 def certificates(tmp_path: Path) -> tuple[Security, dict[str, Path]]:
     """Certificates of a cluster, and the paths a user of it would have."""
-    made = Security.temporary()
-    paths = {"ca_file": tmp_path / "ca.pem", "cert": tmp_path / "cert", "key": tmp_path / "key"}
-    paths["ca_file"].write_text(made.tls_ca_file)
-    paths["cert"].write_text(made.tls_client_cert)
-    paths["key"].write_text(made.tls_client_key)
-    return made, paths
+    return programs.write_certificates(tmp_path)
 
 
 def test_tls(certificates: tuple[Security, dict[str, Path]], tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import click
 
 from rfcdask.cli.errors import ReaderGoneError, keep_traceback, on_interrupt
+from rfcdask.redact import redacted
 
 __all__ = [
     "emit",
@@ -165,7 +166,7 @@ def is_quiet() -> bool:
 def note(text: str) -> None:
     """Say something on stderr, unless ``--quiet``."""
     if not is_quiet():
-        click.echo(text, err=True)
+        click.echo(redacted(text), err=True)
 
 
 def emit(text: str, *, end: str = "\n") -> None:
@@ -179,7 +180,7 @@ def emit(text: str, *, end: str = "\n") -> None:
 
 def show(data: Any, text: str, as_json: bool) -> None:
     """Print a result: as JSON for machines, else as text."""
-    emit(to_json(data) if as_json else text)
+    emit(redacted(to_json(data) if as_json else text))
 
 
 def to_json(data: Any) -> str:

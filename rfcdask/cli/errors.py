@@ -15,6 +15,8 @@ from typing import Any
 
 import click
 
+from rfcdask.redact import redacted
+
 OK, FAILED, BAD_INPUT, NO_FIT, UNFINISHED = 0, 1, 2, 3, 4
 INTERRUPTED, READER_GONE, TERMINATED = 130, 141, 143
 _BAD = (
@@ -25,6 +27,13 @@ _BAD = (
     IsADirectoryError,
     NotADirectoryError,
     PermissionError,
+)
+_LOST = (
+    ("distributed.client", "FutureCancelledError"),
+    ("distributed.client", "FuturesCancelledError"),
+    ("distributed.comm.core", "CommClosedError"),
+    ("rfcdask.compute", "ClusterLostError"),
+    ("rfcdask.compute", "NoWorkersError"),
 )
 _RESUME, _DEBUG = "rfcdask.resume", "rfcdask.debug"
 
@@ -54,6 +63,7 @@ def keep_traceback(ctx: click.Context) -> None:
 @contextmanager
 def reported(ctx: click.Context) -> Iterator[None]:
     """Turn what the block raises into a message and an exit code."""
+    _open_closed_streams()
     try:
         with _terminable(), _plain_warnings():
             yield
@@ -76,8 +86,11 @@ def _fail(ctx: click.Context, error: Exception) -> None:
     code = exit_code(error)
     debug = bool(ctx.meta.get(_DEBUG))
     if debug:
-        traceback.print_exception(error, file=sys.stderr)
-    text = sentence(error, expected=code != FAILED, command=ctx.info_name)
+        _say("".join(traceback.format_exception(error)).rstrip())
+    if is_lost_cluster(error):
+        text = f"{_lost(error)} {_how_to_go_on(ctx)}"
+    else:
+        text = sentence(error, expected=code != FAILED, command=ctx.invoked_subcommand)
     _say(f"Error: {text}", fg="red")
     if code == FAILED and not debug:
         _say("Call again with --debug for the traceback.")
@@ -90,6 +103,8 @@ def exit_code(error: BaseException) -> int:
         error, UnfinishedError
     ):
         return UNFINISHED
+    if _is(error, "rfcdask.data.errors", "UnreachableError"):
+        return FAILED
     if type(error).__name__ == "PlanError":
         return NO_FIT
     return BAD_INPUT if isinstance(error, _BAD) else FAILED
@@ -197,9 +212,43 @@ def in_options(text: str) -> str:
     )
 
 
+def is_lost_cluster(error: BaseException) -> bool:
+    """Tell whether the scheduler went away while work was under way."""
+    return any(_is(error, module, name) for module, name in _LOST)
+
+
+def _lost(error: BaseException) -> str:
+    """Return what a lost scheduler says of itself; Dask's own words for it are names of tasks."""
+    if type(error).__module__.startswith("rfcdask."):
+        return " ".join(str(error).split())
+    return "The connection to the Dask scheduler was lost, and with it the work under way."
+
+
+def _how_to_go_on(ctx: click.Context) -> str:
+    told: str = ctx.meta.get(_RESUME, "call the same command again to go on.")
+    how = told.removeprefix("Interrupted").lstrip(":; ")
+    return how[:1].upper() + how[1:]
+
+
 def _say(text: str, **style: Any) -> None:
     with suppress(OSError):  # nobody may be reading stderr either
-        click.secho(text, err=True, **style)
+        click.secho(redacted(text), err=True, **style)
+
+
+def _open_closed_streams() -> None:
+    """Give what the caller closed (``>&-``) to nobody.
+
+    The next file to be opened would get the number of the closed one, and what is printed later,
+    here or in a worker process, would be written into it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+            if getattr(sys, name) is None:
+                stream = open(number, "w" if number else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
+                setattr(sys, name, stream)
 
 
 def _stdout_is_broken() -> bool:

@@ -63,9 +63,11 @@ class Fitting:
         return result
 
     def _open(self) -> Any:
+        from rfcdask.cluster_checks import require_shared
         from rfcdask.data import open_dataset
 
         if is_store(self.data):
+            require_shared(self.client, reads=[Path(self.data).absolute()])
             return open_dataset(self.data)
         on_interrupt(self._how_to_go_on())
         options = {"task": self.settings["task"], "shuffle": True, "random_state": self.seed}

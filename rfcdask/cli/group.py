@@ -40,7 +40,7 @@ EXIT_CODES = {
     2: "bad usage or bad input",
     3: "refused: the plan does not fit the memory",
     4: "unfinished: an input or output was interrupted and can be resumed",
-    130: "interrupted by Ctrl-C (143 by SIGTERM, 141 when the reader of stdout went away)",
+    130: "interrupted by Ctrl-C (143 by SIGTERM, 141 when stdout lost its reader)",
 }
 COMPLETION = (
     'Shell completion: add  eval "$(_RFCDASK_COMPLETE=bash_source rfcdask)"  to ~/.bashrc '

@@ -12,6 +12,7 @@ import numpy as np
 
 from rfcdask._types import Array
 from rfcdask.data.errors import DataError
+from rfcdask.redact import redacted
 
 LABEL_NAMES = ("label", "target", "class", "y")
 MOST_SHOWN = 30
@@ -194,7 +195,7 @@ def remember(dataset: Any, path: str) -> dict[str, Any]:
     """Return what a model should know of its data to read new rows the same way."""
     projection, attrs = dataset.projection, dataset.attrs
     return {
-        "path": path,
+        "path": redacted(path),
         "rows": dataset.shape[0],
         "columns": dataset.shape[1],
         "columns_in_file": dataset.shape[1] if projection is None else projection.n_columns,

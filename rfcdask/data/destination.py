@@ -25,6 +25,7 @@ from rfcdask.data.stats import merge
 from rfcdask.data.survey import Survey
 from rfcdask.data.write import Plan
 from rfcdask.locks import only_process
+from rfcdask.redact import redacted
 from rfcdask.seeds import seed_of
 
 
@@ -197,7 +198,7 @@ def finish(plan: Plan, rows: Source, survey: Survey, request: Request, seed: int
         "complete": True,
         "n_rows": plan.layout.n_rows,
         "n_columns": plan.layout.n_columns,
-        "source": rows.names,
+        "source": redacted(rows.names),
         "task": task,
         "labels": kind,
         "classes": None if labels is None or labels.classes is None else list(labels.classes),

@@ -7,7 +7,7 @@ import re
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from rfcdask.data.arrays import (
 )
 from rfcdask.data.csv_files import CsvFiles
 from rfcdask.data.dataset import Dataset
-from rfcdask.data.errors import DataError
+from rfcdask.data.errors import DataError, reachable
 from rfcdask.data.lazy import DaskRows, DatasetRows
 from rfcdask.data.location import Location, is_url
 from rfcdask.data.parquet import ParquetFiles
@@ -37,6 +37,7 @@ from rfcdask.data.source import Source, is_sparse
 from rfcdask.data.store import open_location
 from rfcdask.data.svmlight import SvmlightFiles
 from rfcdask.data.textfiles import stream_lines
+from rfcdask.redact import usable_url
 from rfcdask.untrusted import check_zarr
 
 FORMATS = ("svmlight", "csv", "parquet", "npy", "npz", "zarr")
@@ -63,8 +64,16 @@ def opened_source(source: Any, format: str | None, label: Any) -> Iterator[Sourc
     """Make a source of rows; what had to be unpacked for it is removed afterwards."""
     if format is not None and format not in FORMATS:
         raise DataError(f"format={format!r} is not one of {FORMATS}.")
-    with tempfile.TemporaryDirectory(prefix="rfcdask-") as folder:
+    remote = [path for path in _listed(source) if isinstance(path, str) and is_url(path)]
+    with (
+        reachable(remote[0]) if remote else nullcontext(),
+        tempfile.TemporaryDirectory(prefix="rfcdask-") as folder,
+    ):
         yield _open(source, format, label, folder)
+
+
+def _listed(source: Any) -> list[Any]:
+    return list(source) if isinstance(source, list | tuple) else [source]
 
 
 def _open(source: Any, format: str | None, label: Any, folder: str) -> Source:
@@ -103,7 +112,12 @@ def expand(source: Any) -> list[str]:
         if not source:
             raise DataError("no file was given.")
         return [path for item in source for path in expand(item)]
-    text = os.fspath(source)
+    text = usable_url(os.fspath(source))
+    with reachable(text) if is_url(text) else nullcontext():
+        return _expand_text(text)
+
+
+def _expand_text(text: str) -> list[str]:
     fs, root = url_to_fs(text)
     prefix = text[: text.index("://") + 3] if is_url(text) else ""
     if any(mark in text for mark in "*?[") and not fs.exists(root):
@@ -123,9 +137,10 @@ def expand(source: Any) -> list[str]:
 
 def detect_format(path: str) -> str:
     """Tell the format by the ending of the name, else by the first line."""
-    fs, root = url_to_fs(path)
-    if fs.isdir(root):
-        return "zarr"
+    fs, root = url_to_fs(usable_url(path))
+    with reachable(path) if is_url(path) else nullcontext():
+        if fs.isdir(root):
+            return "zarr"
     plain = path.lower()
     for ending in _COMPRESSED:
         plain = plain.removesuffix(ending)

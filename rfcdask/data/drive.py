@@ -31,10 +31,10 @@ def write_blocks(plan: Plan, rows: Source, survey: Survey, progress: Any, client
     """Write every block that is not written yet."""
     done = Journal(plan.location).done()
     tasks = block_tasks(plan, rows, survey, WriteBlock(plan), done)
-    _run("writing rows", plan, tasks, len(done), progress, _place(rows, client))
+    _run("writing rows", plan, tasks, len(done), progress, place_of(rows, client))
 
 
-def _place(rows: Source, client: Any) -> Any:
+def place_of(rows: Source, client: Any) -> Any:
     """Return where blocks of a source are written: None means by threads of this process.
 
     Streams are read here and arrays in memory lie here: sending their rows to a worker, which
@@ -57,7 +57,7 @@ def shuffle_blocks(
     if not written:
         scattered = journal.scattered()
         tasks = block_tasks(plan, rows, survey, ScatterBlock(plan, deal), scattered)
-        place = _place(rows, client)
+        place = place_of(rows, client)
         _run("scattering rows", plan, tasks, len(scattered), progress, place, _at_once(place))
     left = [block for block in range(plan.layout.n_blocks) if block not in written]
     if left:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rfcdask.redact import redacted
+
 
 class DataError(ValueError):
     """The given data, or the place it should go to, cannot be used as it is."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(redacted(message))
 
 
 class UnfinishedStoreError(DataError):
@@ -21,6 +29,31 @@ class OutOfMemoryError(DataError, MemoryError):
 
 class StoreExistsError(DataError, FileExistsError):
     """The destination holds something already and nobody said it may be replaced."""
+
+
+class UnreachableError(DataError, OSError):
+    """A store or file behind a URL that the network or its server does not give."""
+
+
+_NETWORK = ("botocore", "aiobotocore", "aiohttp", "s3fs", "gcsfs", "adlfs", "azure", "google")
+_ANSWERS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, DataError)
+
+
+@contextmanager
+def reachable(place: object) -> Iterator[None]:
+    """Turn failures of a network, after all retries, into a sentence that says what to do."""
+    try:
+        yield
+    except Exception as error:
+        foreign = type(error).__module__.partition(".")[0] in _NETWORK
+        if isinstance(error, _ANSWERS) or not (foreign or isinstance(error, OSError)):
+            raise
+        lines = str(error).strip().splitlines()
+        reason = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+        raise UnreachableError(
+            f"{place} cannot be reached ({reason}): see to the network, the address and the "
+            "credentials, and call again; what is written so far stays."
+        ) from error
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> DataError:

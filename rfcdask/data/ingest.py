@@ -13,6 +13,7 @@ import numpy as np
 from dask.base import tokenize
 from dask.utils import parse_bytes
 
+from rfcdask.cluster_checks import require_shared
 from rfcdask.compute import current_client
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.destination import (
@@ -25,7 +26,7 @@ from rfcdask.data.destination import (
     prepare,
 )
 from rfcdask.data.detect import opened_source
-from rfcdask.data.drive import shuffle_blocks, write_blocks
+from rfcdask.data.drive import place_of, shuffle_blocks, write_blocks
 from rfcdask.data.errors import DataError
 from rfcdask.data.journal import Journal
 from rfcdask.data.labels import TASKS
@@ -35,6 +36,7 @@ from rfcdask.data.source import Source, Wishes
 from rfcdask.data.store import open_location
 from rfcdask.data.survey import Survey
 from rfcdask.data.write import Plan, destination_errors
+from rfcdask.redact import redacted
 from rfcdask.replacing import UNFINISHED, put_in_place
 
 
@@ -156,9 +158,11 @@ def ingest(
     wishes = replace(wishes, project=project)
     with only_writer(location), opened_source(source, format, label) as rows:
         request = Request(
-            source=rows.identity(),
+            source=redacted(rows.identity()),
             options={
-                "label": label if isinstance(label, str | int | None) else tokenize(label),
+                "label": redacted(label)
+                if isinstance(label, str | int | None)
+                else tokenize(label),
                 "shuffle": shuffle,
                 "project": project,
                 "random_state": _plain_seed(random_state),
@@ -175,6 +179,9 @@ def ingest(
             }
             | ({} if chosen is None else {"columns": list(chosen)}),
         )
+        if client is not None and (shuffle or place_of(rows, client) is not None):
+            here = location.url if location.is_local else ""
+            require_shared(client, reads=_paths(rows), writes=here)
         if found_finished(location, request, overwrite=overwrite):
             return open_location(location)
         with destination_errors(location):
@@ -185,6 +192,11 @@ def ingest(
     if location != final:
         put_in_place(Path(location.url), Path(final.url))
     return open_location(final)
+
+
+def _paths(rows: Source) -> list[str]:
+    """Return the local files of a source; an array of an archive is named archive[array]."""
+    return [name.rpartition("[")[0] or name for name in rows.names if os.path.isabs(name)]
 
 
 def _check(
@@ -288,7 +300,7 @@ def _plan(
         compressor=options["compressor"],
         block_bytes=options["block_bytes"],
     )
-    name = ", ".join(rows.names[:3])
+    name = redacted(", ".join(rows.names[:3]))
     return Plan(
         location, layout, survey.labels, survey.n_columns, name, seed if projected else None
     )

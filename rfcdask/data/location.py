@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,38 @@ from fsspec.core import url_to_fs
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore
 
+from rfcdask.data.errors import reachable
+from rfcdask.redact import redacted, usable_url
+
 PARTIAL_SUFFIX = ".partial"
 """How zarr and this module end the names of files that are still being written."""
 
 
 _LOCAL = ("file://", "local://")
+
+
+class _RemoteStore(FsspecStore):
+    """A zarr store behind a URL; failures of the network are errors of this package."""
+
+    async def get(self, *args: Any, **more: Any) -> Any:
+        """Return the bytes of an object, None where there is none."""
+        with reachable(self.path):
+            return await super().get(*args, **more)
+
+    async def get_partial_values(self, *args: Any, **more: Any) -> Any:
+        """Return several ranges of bytes."""
+        with reachable(self.path):
+            return await super().get_partial_values(*args, **more)
+
+    async def exists(self, *args: Any, **more: Any) -> bool:
+        """Whether there is such an object."""
+        with reachable(self.path):
+            return await super().exists(*args, **more)
+
+    async def set(self, *args: Any, **more: Any) -> None:
+        """Write an object."""
+        with reachable(self.path):
+            await super().set(*args, **more)
 
 
 def is_url(path: str) -> bool:
@@ -47,21 +75,28 @@ class Location:
         text = os.fspath(path)
         if not is_url(text):
             text = str(Path(text.rpartition("://")[2]).expanduser().absolute())
-        return cls(text.rstrip("/"), tuple(sorted((options or {}).items())))
+        return cls(usable_url(text).rstrip("/"), tuple(sorted((options or {}).items())))
 
     def __str__(self) -> str:
-        return self.url
+        return str(redacted(self.url))
+
+    def __repr__(self) -> str:
+        """Name the options without their values, which are credentials more often than not."""
+        return f"Location({str(self)!r}, options={[name for name, _ in self.options]})"
 
     @property
     def is_local(self) -> bool:
         """Whether plain file operations reach it."""
         return not is_url(self.url)
 
+    def _reached(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.is_local else reachable(self)
+
     def store(self, *, read_only: bool = True) -> Store:
         """Return the zarr store of this place."""
         if self.is_local:
             return LocalStore(self.url, read_only=read_only)
-        return FsspecStore.from_url(
+        return _RemoteStore.from_url(
             self.url, storage_options=dict(self.options) or None, read_only=read_only
         )
 
@@ -75,12 +110,14 @@ class Location:
     def exists(self, name: str = "") -> bool:
         """Whether there is an object or directory of that name below."""
         fs, root = self.filesystem()
-        return bool(fs.exists(_join(root, name)))
+        with self._reached():
+            return bool(fs.exists(_join(root, name)))
 
     def read(self, name: str, start: int | None = None, stop: int | None = None) -> bytes:
         """Return the bytes of one object, or a range of them."""
         fs, root = self.filesystem()
-        data: bytes = fs.cat_file(_join(root, name), start=start, end=stop)
+        with self._reached():
+            data: bytes = fs.cat_file(_join(root, name), start=start, end=stop)
         return data
 
     def write(self, name: str, data: bytes | memoryview) -> None:
@@ -88,7 +125,8 @@ class Location:
         fs, root = self.filesystem()
         path = _join(root, name)
         if not self.is_local:
-            fs.pipe_file(path, bytes(data))
+            with self._reached():
+                fs.pipe_file(path, bytes(data))
             return
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         part = f"{path}.{uuid.uuid4().hex}{PARTIAL_SUFFIX}"
@@ -104,18 +142,17 @@ class Location:
         """Remove an object or everything below it, if it is there."""
         fs, root = self.filesystem()
         path = _join(root, name)
-        if fs.exists(path):
-            fs.rm(path, recursive=True)
+        with self._reached():
+            if fs.exists(path):
+                fs.rm(path, recursive=True)
 
     def names(self, folder: str) -> list[str]:
         """Return the sorted names of the objects in a folder; none if it is not there."""
         fs, root = self.filesystem()
         path = _join(root, folder)
-        if not fs.exists(path):
-            return []
-        return sorted(
-            str(item).rstrip("/").rpartition("/")[2] for item in fs.ls(path, detail=False)
-        )
+        with self._reached():
+            found = fs.ls(path, detail=False) if fs.exists(path) else []
+        return sorted(str(item).rstrip("/").rpartition("/")[2] for item in found)
 
     def sweep_partial_files(self) -> None:
         """Remove what a killed process left half written."""

@@ -10,7 +10,7 @@ import numpy as np
 import zarr
 
 from rfcdask._types import Array, IntArray
-from rfcdask.data.errors import DamagedStoreError
+from rfcdask.data.errors import DamagedStoreError, UnreachableError
 from rfcdask.data.location import Location
 
 
@@ -131,6 +131,8 @@ class StoreReader:
             if not self.location.exists(shard_key(name, block)):
                 raise FileNotFoundError(shard_key(name, block))
             got = _select(array, start, stop, local)
+        except UnreachableError:
+            raise  # nothing is known to be damaged
         except Exception as error:
             raise damage(self.location, array, name, block, start, stop) from error
         return np.asarray(got)

@@ -17,6 +17,7 @@ from rfcdask.data import Dataset, open_dataset
 from rfcdask.job.finer import with_small_blocks
 from rfcdask.job.folder import RunFolder, damage_of, read_json, whole_file
 from rfcdask.job.settings import Settings
+from rfcdask.redact import redacted
 from rfcdask.standardize import Standardizer
 from rfcdask.untrusted import open_npz
 
@@ -65,7 +66,10 @@ class Context:
     @cached_property
     def stored(self) -> Dataset:
         """All rows as they are on disk, in blocks fit for this run."""
-        dataset = open_dataset(self.product("data")["path"])
+        place = self.product("data")["path"]
+        if self.source is not None and place == redacted(self.source):
+            place = self.source  # the record has no credentials
+        dataset = open_dataset(place)
         row_bytes = 4 * max(self.largest, dataset.shape[1])
         return with_small_blocks(dataset, row_bytes, FEATURE_BLOCK)
 
@@ -107,7 +111,7 @@ class Context:
         """Add a line with the time to the run's log."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         with open(self.folder.log, "a", encoding="utf-8") as file:
-            file.write(f"{now} {text}\n")
+            file.write(f"{now} {redacted(text)}\n")
 
     def load_finished(self, names: list[str]) -> None:
         """Take up the records of finished phases, up to the first that is missing."""

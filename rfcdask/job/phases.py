@@ -15,6 +15,7 @@ from rfcdask.job.learn import learn_linear, score, train
 from rfcdask.job.meter import MemoryMeter
 from rfcdask.job.planning import make_plan
 from rfcdask.job.results import plain
+from rfcdask.redact import redacted
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def _finish(
     start: float,
     meter: MemoryMeter,
 ) -> None:
-    record = {"name": phase.name, "product": plain(product)}
+    record = {"name": phase.name, "product": redacted(plain(product))}
     run.done[phase.name] = record
     record |= {
         "seconds": time.perf_counter() - start,

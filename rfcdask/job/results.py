@@ -16,6 +16,7 @@ from rfcdask._version import __version__
 from rfcdask.compute import workers_of
 from rfcdask.job.context import Context
 from rfcdask.job.folder import whole_file, write_json
+from rfcdask.redact import redacted
 from rfcdask.report import recommend, render
 from rfcdask.threads import available_cpus
 
@@ -26,7 +27,7 @@ TIMED = ("seconds", "fit_seconds", "train_seconds", "microseconds_per_row", "row
 
 def write_results(run: Context, scheduler: str) -> dict[str, Any]:
     """Write the page, then the numbers; a folder with results.json is a finished run."""
-    results: dict[str, Any] = plain(collect(run, scheduler))
+    results: dict[str, Any] = redacted(plain(collect(run, scheduler)))
     results["recommendation"] = plain(recommend(results))
     with whole_file(run.folder.report) as file:
         file.write(render(results).encode())
@@ -42,7 +43,7 @@ def collect(run: Context, scheduler: str) -> dict[str, Any]:
         "format": FORMAT,
         "rfcdask": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": shlex.join(["rfcdask", "run", *([run.source] if run.source else [])]),
+        "command": shlex.join(["rfcdask", "run", *([redacted(run.source)] if run.source else [])]),
         "seed": run.settings.seed,
         "settings": run.used,
         "versions": {"python": platform.python_version(), **{n: version(n) for n in PACKAGES}},

@@ -13,6 +13,7 @@ import dask.config
 from rfcdask import untrusted
 from rfcdask._version import __version__
 from rfcdask.cluster import connect
+from rfcdask.cluster_checks import require_shared
 from rfcdask.job.context import Context, Say
 from rfcdask.job.data import absolute, identity
 from rfcdask.job.folder import (
@@ -28,6 +29,7 @@ from rfcdask.job.meter import MemoryMeter
 from rfcdask.job.phases import run_phases
 from rfcdask.job.results import write_results
 from rfcdask.job.settings import Settings, from_mapping, show
+from rfcdask.redact import HIDDEN, redacted
 
 CORES_A_WORKER = 4
 
@@ -132,12 +134,12 @@ def _begin(folder: RunFolder, source: Any, given: dict[str, Any]) -> dict[str, A
     begun = {
         "format": FORMAT,
         "rfcdask": __version__,
-        "source": place,
-        "identity": data,
+        "source": redacted(place),
+        "identity": redacted(data),
         "settings": settings.to_dict(),
     }
     write_json(folder.begun, begun)
-    return begun
+    return begun | {"source": place}
 
 
 def _go_on(folder: RunFolder, source: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -147,9 +149,10 @@ def _go_on(folder: RunFolder, source: Any, given: dict[str, Any]) -> dict[str, A
             f"{folder.path} was begun by rfcdask {begun.get('rfcdask')} and this is "
             f"{__version__}: go on with that version, or pass --overwrite to begin anew."
         )
-    _require_same(folder, begun, source, given)
+    place = begun["source"] if source is None else absolute(source)
+    _require_same(folder, begun, place, given)
     folder.sweep()
-    return begun
+    return begun | {"source": place}
 
 
 def _read_begun(folder: RunFolder) -> dict[str, Any]:
@@ -162,7 +165,7 @@ def _read_begun(folder: RunFolder) -> dict[str, Any]:
 
 
 def _require_same(
-    folder: RunFolder, begun: dict[str, Any], source: Any, given: dict[str, Any]
+    folder: RunFolder, begun: dict[str, Any], place: str | None, given: dict[str, Any]
 ) -> None:
     remedy = "leave that out to go on, or pass --overwrite instead of --resume to begin anew"
     for name, value in given.items():
@@ -171,13 +174,18 @@ def _require_same(
             raise OtherRunError(
                 f"{folder.path} was begun with {name}={show(before)}, not {show(value)}: {remedy}."
             )
-    if source is not None and absolute(source) != begun["source"]:
+    if redacted(place) != begun["source"]:
         raise OtherRunError(
             f"{folder.path} was begun with {begun['source'] or 'data of its own'}, not "
-            f"{absolute(source)}: {remedy}."
+            f"{redacted(place)}: {remedy}."
         )
-    now = identity(begun["source"], Settings(**begun["settings"]))
-    if _plain(now) != begun["identity"]:
+    if place is not None and "://" in place and HIDDEN in place:
+        raise OtherRunError(
+            f"{folder.path} was begun with {place}, whose credentials are not kept: give the whole "
+            "URL again, with --resume."
+        )
+    now = identity(place, Settings(**begun["settings"]))
+    if redacted(_plain(now)) != begun["identity"]:
         raise OtherRunError(
             f"{begun['source']} has changed since the run in {folder.path} began: pass --overwrite "
             "instead of --resume to begin anew."
@@ -196,6 +204,7 @@ def _run(
     where = _where(scheduler)
     with connect(where, **_size(where, threads)) as client:
         run = Context(folder, Settings(**begun["settings"]), begun["source"], client, say)
+        require_shared(client, reads=[run.source or ""], writes=folder.path)
         run.log(f"rfcdask {__version__}: run begins on {_shown(where)}")
         remote = client if where not in ("local", "threads") else None
         with MemoryMeter(remote) as meter, _logged(run):

@@ -11,6 +11,8 @@ import numpy as np
 import zarr
 
 from rfcdask._types import Array, DaskArray
+from rfcdask.cluster_checks import require_shared
+from rfcdask.compute import current_client
 from rfcdask.linear.runners import open_runner
 from rfcdask.linear.stream import Blocks, consecutive_groups, stream_folds
 from rfcdask.progress import track
@@ -56,6 +58,7 @@ def write_zarr(
         )
     if Path(path).exists() and not overwrite:
         raise FileExistsError(f"{path} exists already; choose another path or overwrite=True.")
+    require_shared(current_client(client), writes=path)
     array = zarr.create_array(
         path,
         shape=rows.shape,

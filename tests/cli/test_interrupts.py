@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from distributed import Client, LocalCluster
 
 import rfcdask as rf
+from rfcdask.cli import main
 from tests.cli.conftest import SCRIPTS, environment, run_cli
 
 FIT = ("fit", "many.zarr", "model", "--map", "random", "--components", "40", "--epochs")
@@ -131,3 +134,53 @@ def test_a_reader_that_goes_away_is_no_error(many: Path) -> None:
     assert lines[1] in ("a", "b")
     assert lines[2] == "141"
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("ending", [">&-", "<&- >&-", ">&- 2>&-"])
+def test_closed_streams_are_no_error(many: Path, ending: str) -> None:
+    """Nothing is read by anybody, and no file that is written takes the number of a closed one."""
+    dest = f"closed{len(ending)}.zarr"
+    done = subprocess.run(
+        ["bash", "-c", f"rfcdask ingest many.zarr {dest} {ending}"],
+        cwd=many,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Error" not in done.stderr
+    assert done.stdout == ""
+    wanted, written = rf.open_dataset(many / "many.zarr"), rf.open_dataset(many / dest)
+    np.testing.assert_array_equal(written.X.compute(), wanted.X.compute())
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [("run", "To go on: rfcdask run --resume --out"), ("fit", "Call the same command again")],
+)
+def test_a_lost_scheduler_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, hint: str
+) -> None:
+    """Dask's own words for it are the name of a task that was cancelled."""
+    monkeypatch.chdir(tmp_path)
+    rf.ingest((np.eye(30, 3), np.arange(30) % 2), "a.zarr")
+
+    def lose(*_: Any, **__: Any) -> Any:
+        with (
+            LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
+            Client(cluster, set_as_default=False) as client,
+        ):
+            future = client.submit(sum, [1, 2])
+            future.cancel()
+            return future.result()
+
+    monkeypatch.setattr("rfcdask.job.run.run_phases", lose)
+    monkeypatch.setattr("rfcdask.cli.fitting.Fitting._fitted_steps", lose)
+    to = ["a.zarr", "--out", "out"] if command == "run" else ["a.zarr", "model"]
+    done = CliRunner().invoke(main, [command, *to, "--scheduler", "threads"])
+    assert done.exit_code == 1, done.output
+    (said,) = [line for line in done.output.splitlines() if line.startswith("Error")]
+    assert "scheduler was lost" in said
+    assert hint in said
+    assert "cancelled" not in said

@@ -2,44 +2,157 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 # In its own process: botocore and aiohttp set up loops, sessions and environment for good.
-SCRIPT = """
-import os
-os.environ.update(
-    AWS_ACCESS_KEY_ID="key", AWS_SECRET_ACCESS_KEY="secret", AWS_DEFAULT_REGION="us-east-1"
-)
-import logging
+BEGIN = """
+import os, sys
+from s3_server import start
+proxy = start()
 import numpy as np
-from moto.server import ThreadedMotoServer
-logging.getLogger("werkzeug").disabled = True
-server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-server.start()
-host, port = server.get_host_and_port()
-os.environ["AWS_ENDPOINT_URL"] = f"http://{host}:{port}"
-import s3fs
-s3fs.S3FileSystem().mkdir("bucket")
 import rfcdask as rf
-X = np.random.default_rng(0).normal(size=(5000, 6)).astype("f4")
-y = np.arange(5000) % 3
-rf.ingest((X, y), "s3://bucket/data.zarr", block_size=40_000)
-data = rf.open_dataset("s3://bucket/data.zarr")
-assert data.X.npartitions > 1, data.X
-np.testing.assert_array_equal(data.X.compute(), X)
-np.testing.assert_array_equal(data.y.compute(), y)
-np.testing.assert_array_equal(data.rows([4999, 3, 3]).X, X[[4999, 3, 3]])
-features = rf.CompressedFeatures(8, n_candidates=100, refine=5, random_state=0).fit(data.X)
-local = rf.CompressedFeatures(8, n_candidates=100, refine=5, random_state=0).fit(X)
-np.testing.assert_array_equal(features.selected_, local.selected_)
+from rfcdask.data import DataError
+X = np.random.default_rng(0).normal(size=(900, 6)).astype("f4")
+y = np.arange(900) % 3
+URL = "s3://bucket/data.zarr"
+def ingest(url=URL, **more):
+    return rf.ingest((X, y), url, block_size=12_000, progress=False, **more)
+def check(url=URL):
+    data = rf.open_dataset(url)
+    assert data.X.npartitions == 2, data.X
+    np.testing.assert_array_equal(data.X.compute(), X)
+    np.testing.assert_array_equal(data.y.compute(), y)
+    np.testing.assert_array_equal(data.rows([899, 3, 3]).X, X[[899, 3, 3]])
+def only(fault, part, method="GET"):
+    proxy.fault = lambda number, m, path: fault if m == method and part in path else None
+def raised(call, *args):
+    try:
+        call(*args)
+    except DataError as error:
+        return str(error)
+    raise AssertionError("nothing was raised")
+"""
+END = """
 print("all good", flush=True)
 os._exit(0)
 """
 
 
-def test_a_store_on_s3_is_written_read_and_sampled() -> None:
+def _run(script: str, cwd: Path | None = None, **environment: str) -> str:
+    """Run a script to its end and return what it said, which must not hold the secret."""
+    here = Path(__file__).parent
+    paths = [str(here), str(here.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", BEGIN + script + END],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
     )
     assert done.stdout.strip().endswith("all good"), done.stderr[-3000:]
+    assert "SeCrEt" not in done.stdout + done.stderr
+    return done.stderr
+
+
+def test_a_store_on_s3_is_written_read_and_sampled() -> None:
+    _run("""
+ingest()
+check()
+data = rf.open_dataset(URL)
+features = rf.CompressedFeatures(8, n_candidates=100, refine=5, random_state=0).fit(data.X)
+local = rf.CompressedFeatures(8, n_candidates=100, refine=5, random_state=0).fit(X)
+np.testing.assert_array_equal(features.selected_, local.selected_)
+""")
+
+
+def test_trouble_that_passes_changes_nothing() -> None:
+    _run("""
+for number, fault in enumerate(("throttle", "hang up", "cut", "late")):
+    # A prime, so that it is not the same request of every attempt.
+    proxy.fault = lambda n, method, path: fault if n % 13 == 0 else None
+    ingest(f"s3://bucket/{number}.zarr")
+    check(f"s3://bucket/{number}.zarr")
+    assert proxy.counts[fault] > 3, proxy.counts
+""")
+
+
+def test_trouble_that_stays_is_said_and_mended() -> None:
+    """No shard that could not be read is taken for zeros; an ingest that was cut off goes on."""
+    _run(
+        """
+only("hang up", "X/c/1", "PUT")
+said = raised(ingest)
+assert "call again; what is written so far stays" in said, said
+said = raised(rf.open_dataset, URL)
+assert "unfinished" in said, said
+only(None, "X")
+ingest()
+check()
+data = rf.open_dataset(URL)
+for fault in ("throttle", "hang up", "cut", "lost"):
+    for key, call in {"X/c/1": data.X.compute, "y/c/1": data.y.compute}.items():
+        only(fault, key)
+        said = raised(call)
+        missing = "shard 1 of array" if fault == "lost" else "bucket/data.zarr cannot be reached"
+        assert missing in said, said
+    only(fault, "X/c/1")
+    raised(data.rows, [899])
+only(None, "X")
+check()
+proxy.fault = lambda number, method, path: "hang up"
+said = raised(rf.open_dataset, URL)
+assert "bucket/data.zarr cannot be reached" in said, said
+""",
+        AWS_MAX_ATTEMPTS="1",
+    )
+
+
+def test_credentials_are_kept_and_shown_nowhere(tmp_path: Path) -> None:
+    """As options they reach the server, and neither store nor model nor message repeats them."""
+    _run(
+        """
+from click.testing import CliRunner
+from rfcdask.cli import main
+url = "s3://AKIDFORTESTS:SeCrEt/0123+abc@bucket/data.zarr"
+for call in (ingest, rf.open_dataset):
+    try:
+        call(url)
+    except ValueError as error:
+        assert "s3://***@bucket/data.zarr has credentials" in str(error), error
+        assert "SeCrEt" not in str(error)
+    else:
+        raise AssertionError
+for command in (["info", url], ["run", url], ["fit", url, "model"], ["ingest", url, "a.zarr"]):
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 2, done.output
+    assert "AWS_SECRET_ACCESS_KEY" in done.output, done.output
+    assert "SeCrEt" not in done.output, done.output
+ingest()  # the environment has them, as the message says
+check()
+secret = os.environ.pop("AWS_SECRET_ACCESS_KEY")
+options = {"key": os.environ.pop("AWS_ACCESS_KEY_ID"), "secret": secret}
+made = ingest(overwrite=True, storage_options=options)
+data = rf.open_dataset(URL, storage_options=options)
+np.testing.assert_array_equal(data.X.compute(), X)
+for shown in (data, data.reader, data.attrs, made.reader.location, data.X, data.X.dask):
+    assert secret not in repr(shown) + str(shown), shown
+model = rf.RidgeClassifier().fit(data.X, data.y)
+rf.save(model, "model")
+import s3fs
+fs = s3fs.S3FileSystem(**options)
+for path in fs.find("bucket"):
+    assert secret.encode() not in fs.cat_file(path), path
+for name in os.listdir("model"):
+    if os.path.isfile(f"model/{name}"):
+        assert secret.encode() not in open(f"model/{name}", "rb").read(), name
+proxy.fault = lambda number, method, path: "throttle"
+assert secret not in raised(data.X.compute)
+""",
+        tmp_path,
+        AWS_MAX_ATTEMPTS="1",  # of botocore; those of s3fs stay
+    )

@@ -1,0 +1,106 @@
+"""Schedulers and workers as users start them: programs of their own, elsewhere, with TLS."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from distributed import Client
+from distributed.security import Security
+
+PATIENCE = 60
+"""Seconds for a program to start on a busy machine."""
+
+
+def bare_environment(**more: str) -> dict[str, str]:
+    """Return what another machine would have of this process's environment: nearly nothing."""
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    return kept | more
+
+
+@contextmanager
+def program(*command: str, cwd: Path | None = None, **environment: str) -> Iterator[None]:
+    """Run ``python ...`` while the block runs."""
+    process = subprocess.Popen(
+        [sys.executable, *command],
+        cwd=cwd,
+        env=bare_environment(**environment),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def worker(
+    file: Path, *options: str, run: tuple[str, ...] = ("-m", "dask"), **environment: str
+) -> Iterator[None]:
+    """Run one ``dask worker`` in a folder beside the scheduler file."""
+    elsewhere = file.parent / "elsewhere"
+    elsewhere.mkdir(exist_ok=True)
+    common = ("--no-nanny", "--no-dashboard", "--nthreads", "1", "--scheduler-file", str(file))
+    with program(*run, "worker", *common, *options, cwd=elsewhere, **environment):
+        yield
+
+
+@contextmanager
+def scheduler(
+    folder: Path, *options: str, workers: int = 1, security: Any = None, **environment: str
+) -> Iterator[Path]:
+    """Run ``dask scheduler`` and workers, and give the file it writes when they are there."""
+    file = folder / "scheduler.json"
+    address = ("--port", "0", "--host", "127.0.0.1", "--no-dashboard")
+    with ExitStack() as stack:
+        stack.enter_context(
+            program("-m", "dask", "scheduler", *address, "--scheduler-file", str(file), *options)
+        )
+        for _ in range(workers):
+            stack.enter_context(worker(file, *options, **environment))
+        if workers:
+            wait_for_workers(file, workers, security)
+        yield file
+
+
+def wait_for_workers(file: Path, count: int, security: Any = None) -> None:
+    """Wait until so many workers are known to a scheduler."""
+    import rfcdask.cluster
+
+    address = rfcdask.cluster._address_in_file(file, PATIENCE)
+    with Client(address, security=security, timeout=PATIENCE, set_as_default=False) as client:
+        client.wait_for_workers(count, timeout=PATIENCE)
+
+
+def write_certificates(folder: Path) -> tuple[Security, dict[str, Path]]:
+    """Make certificates of a new authority; return them and the files a user of it would have."""
+    made = Security.temporary()
+    files = {"ca_file": folder / "ca.pem", "cert": folder / "cert.pem", "key": folder / "key.pem"}
+    files["ca_file"].write_text(made.tls_ca_file)
+    files["cert"].write_text(made.tls_client_cert)
+    files["key"].write_text(made.tls_client_key)
+    return made, files
+
+
+def tls_options(files: dict[str, Path]) -> tuple[str, ...]:
+    """Return the options of ``dask scheduler`` and ``dask worker`` for such files."""
+    names = {"ca_file": "--tls-ca-file", "cert": "--tls-cert", "key": "--tls-key"}
+    return ("--protocol", "tls", *(part for k, v in files.items() for part in (names[k], str(v))))
+
+
+def tls_environment(files: dict[str, Path]) -> dict[str, str]:
+    """Return the variables that give the command line its certificates."""
+    start = "DASK_DISTRIBUTED__COMM__TLS__"
+    names = {"ca_file": "CA_FILE", "cert": "CLIENT__CERT", "key": "CLIENT__KEY"}
+    return {start + names[name]: str(path) for name, path in files.items()}
