@@ -23,7 +23,7 @@ from tests.data.data_helpers import CONTEXT
 from tests.faults.phases import PHASES, Phase, make_data
 
 ROOT = Path(__file__).resolve().parents[2]
-HUNG = 120
+HUNG = 90
 """Seconds after which a cell counts as hung; an undisturbed one takes less than ten."""
 SIZES: dict[str, dict[str, Any]] = {
     "two": {"n_workers": 2, "threads_per_worker": 1},
@@ -66,12 +66,18 @@ class SchedulerDies(SchedulerPlugin):
 
 
 class MemoryFills(WorkerPlugin):
-    """Takes memory beyond the worker's limit as soon as it begins a task, and waits for its end."""
+    """Takes memory beyond the worker's limit when a task begins there, as long as a file exists.
+
+    It waits for its end within the worker's own loop, so that the task never ends before.
+    """
 
     name = "fault"
 
+    def __init__(self, armed: Path) -> None:
+        self.armed = armed
+
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
-        if finish == "executing":
+        if finish == "executing" and self.armed.exists():
             filled = np.ones(10**8)
             time.sleep(HUNG)
             del filled
@@ -243,11 +249,11 @@ def scaled_to_one(cell: Cell) -> str:
 
 def memory_limit(cell: Cell) -> str:
     place = cell.bench.place("small")
-    place.client.register_plugin(MemoryFills())
-    try:
-        name = cell.raises(place.client, "memory")
-    finally:
-        place.client.unregister_worker_plugin("fault")
+    armed = cell.place.parent / "armed"
+    armed.touch()
+    place.client.register_plugin(MemoryFills(armed))
+    name = cell.raises(place.client, "memory")
+    armed.unlink()
     place.whole_again()
     cell.repeats()
     return f"`{name}`, then same"

@@ -44,7 +44,7 @@ def strike(bench: Bench, phase: Phase, fault: str, place: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(HUNG + 30)
+@pytest.mark.timeout(HUNG)
 @pytest.mark.parametrize(("phase", "fault"), CELLS)
 def test_cell(
     bench: Bench, phase: Phase, fault: str, tmp_path: Path, record_property: pytest.Function
@@ -53,7 +53,7 @@ def test_cell(
     record_property("outcome", strike(bench, phase, fault, tmp_path))
 
 
-@pytest.mark.timeout(HUNG + 30)
+@pytest.mark.timeout(HUNG)
 @pytest.mark.parametrize(
     ("phase", "fault"),
     [cell for cell in CELLS if cell.values[0].name in CORE[cell.values[1]]],
