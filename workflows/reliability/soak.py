@@ -81,7 +81,7 @@ def pipeline(client: Any, text: Path, folder: Path) -> str:
 
 def stored(client: Any, text: Path, dest: Path) -> Any:
     """Return the store of the text, made or completed now unless it is whole already."""
-    options = {"block_size": BLOCK_SIZE, "shuffle": True, "random_state": 7}
+    options: dict[str, Any] = {"block_size": BLOCK_SIZE, "shuffle": True, "random_state": 7}
     try:
         return rf.ingest(text, dest, client=client, **options)
     except FileExistsError:
@@ -124,7 +124,7 @@ class Bench:
 
     def __init__(self, text: Path) -> None:
         self.text = text
-        self.cluster = LocalCluster(
+        self.cluster: Any = LocalCluster(
             n_workers=WORKERS, threads_per_worker=1, processes=True, dashboard_address=":0"
         )
         self.client = Client(self.cluster, set_as_default=False)
