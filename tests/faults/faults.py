@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster, SchedulerPlugin, WorkerPlugin
@@ -89,6 +90,10 @@ class Place:
     def __init__(self, size: str) -> None:
         self.n_workers = SIZES[size]["n_workers"]
         self._stack = ExitStack()
+        # A local cluster gives up workers that are not back after 15 s: short on a busy machine.
+        self._stack.enter_context(
+            dask.config.set({"distributed.deploy.lost-worker-timeout": f"{HUNG}s"})
+        )
         self.cluster = self._stack.enter_context(
             LocalCluster(processes=True, dashboard_address=":0", **SIZES[size])
         )
