@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.faults import FAULTS, Bench
+from tests.faults.faults import FAULTS, ON_DISK, Bench
 from tests.faults.phases import PHASES
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
@@ -59,7 +59,8 @@ def table(outcomes: dict[tuple[str, str], str]) -> str:
     names = [phase.name for phase in PHASES]
     lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for fault in FAULTS:
-        cells = [outcomes.get((name, fault), "-") for name in names]
+        absent = {p.name: "not run" if p.writes or fault not in ON_DISK else "-" for p in PHASES}
+        cells = [outcomes.get((name, fault), absent[name]) for name in names]
         lines.append(f"| {fault} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -393,3 +393,5 @@ FAULTS: dict[str, Callable[[Cell], str]] = {
     "scheduler gone": scheduler_gone,
 }
 """In an order in which cells that share a cluster follow one another."""
+ON_DISK = ("disk full", "read-only")
+"""These do not apply to phases that write nothing."""

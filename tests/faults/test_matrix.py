@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.faults import FAULTS, HUNG, Bench, Cell
+from tests.faults.faults import FAULTS, HUNG, ON_DISK, Bench, Cell
 from tests.faults.phases import PHASES, Phase
 
-ON_DISK = ("disk full", "read-only")
 CELLS = [
     pytest.param(phase, fault, id=f"{fault}-{phase.name}".replace(" ", "-"))
     for fault in FAULTS

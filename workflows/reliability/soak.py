@@ -47,7 +47,7 @@ STOPPED_SECONDS = 1.0
 LIMIT = 60
 """Seconds after which a run counts as hung; an undisturbed one takes about one."""
 SLOW_MACHINE = {"distributed.deploy.lost-worker-timeout": "300s"}
-"""A local cluster gives up a worker that is not back after 15 s: on a busy machine that is short."""
+"""A local cluster gives up a worker that is not back after 15 s: short on a busy machine."""
 CONTEXT = multiprocessing.get_context("forkserver")
 
 
@@ -244,7 +244,8 @@ def usage(bench: Bench, scratch: Path) -> dict[str, float]:
     """Measure what must not become more from run to run."""
     here = psutil.Process()
     workers = [psutil.Process(pid) for pid in bench.pids().values()]
-    left = [path for path in scratch.rglob("*") if path.is_file()]
+    files = [path for path in scratch.rglob("*") if path.is_file()]
+    left = [path for path in files if "dask-scratch-space" not in path.parts]
     return {
         "driver and scheduler MiB": here.memory_info().rss / 2**20,
         "worker MiB": max(worker.memory_info().rss for worker in workers) / 2**20,
@@ -254,8 +255,10 @@ def usage(bench: Bench, scratch: Path) -> dict[str, float]:
         "worker threads": max(worker.num_threads() for worker in workers),
         "processes": len(here.children(recursive=True)),
         "tasks": len(bench.cluster.scheduler.tasks),
-        "locks": sum("lock" in path.name for path in left),
-        "temporary files": len(left),
+        "locks": sum(path.name.endswith("lock") for path in left),
+        "unfinished files": sum(".unfinished" in str(p) or ".part" in p.name for p in left),
+        "temporary files": sum("temporary" in path.parts for path in left),
+        "scratch files of Dask": len(files) - len(left),
     }
 
 
@@ -279,7 +282,7 @@ def soak(runs: int, seed: int, out: Path, scratch: Path) -> list[dict[str, Any]]
                 with time_limit(LIMIT):
                     found, _, errors = _one(bench, fault, at, scratch / "run")
                 outcome = "same" if found == expected else "wrong"
-                record |= {"outcome": outcome, "errors": errors, "usage": usage(bench, temporary)}
+                record |= {"outcome": outcome, "errors": errors, "usage": usage(bench, scratch)}
             except HungError:
                 record |= {"outcome": "hung", "errors": [], "usage": None}
                 bench.close()
