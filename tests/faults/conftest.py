@@ -38,7 +38,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Any:
     if name == "test_cell" and (report.when == "call" or report.skipped):
         noted = dict(item.user_properties).get("outcome")
         outcomes = item.config.stash.setdefault(OUTCOMES, {})
-        failed = "**hung**" if "Timeout" in str(report.longrepr) else "**wrong**"
+        failed = "**hung**" if "Timeout" in str(report.longrepr) else "**failed**"
         said = noted if report.passed else "not run" if report.skipped else failed
         outcomes[item.callspec.params["phase"].name, item.callspec.params["fault"]] = said
     return report
