@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rfcdask._types import Array, DaskArray, Matrix
-from rfcdask.blocks import CosineBlock, check_finite
+from rfcdask.blocks import CosineBlock, check_finite, draw_block
 from rfcdask.features.base import (
     Evaluator,
     FeatureMap,
@@ -17,7 +17,7 @@ from rfcdask.features.base import (
     check_count,
     check_kernel_parameters,
 )
-from rfcdask.features.random import PHASES, draw_block
+from rfcdask.features.random import PHASES
 from rfcdask.frequencies import check_sampling
 from rfcdask.hadamard import hadamard_rows, padded_size
 from rfcdask.kernels import Kernel

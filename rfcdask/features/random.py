@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from rfcdask._types import DaskArray, Matrix
-from rfcdask.blocks import CosineBlock
+from rfcdask.blocks import draw_block, unweighted_block
 from rfcdask.features.base import (
     Evaluator,
     FeatureMap,
@@ -17,56 +16,12 @@ from rfcdask.features.base import (
     check_count,
     check_kernel_parameters,
 )
-from rfcdask.frequencies import Frequencies, check_sampling, draw_frequencies
-from rfcdask.kernels import Kernel, get_kernel
-from rfcdask.seeds import stream
+from rfcdask.frequencies import Frequencies, check_sampling, draw_candidates
+from rfcdask.kernels import Kernel
 
 PHASES = ("random", "paired")
 _SHIP_BYTES = 1 << 20
 """Larger maps travel as their seed and are drawn again in one task."""
-
-
-def draw_candidates(
-    kernel: Kernel, gamma: float, p: int, n: int, sampling: str, phases: str, seed: int
-) -> Frequencies:
-    """Draw `n` frequencies from a seed; paired phases start at zero."""
-    drawn = draw_frequencies(kernel, gamma, p, n, sampling, stream(seed, "frequencies"))
-    return replace(drawn, phases=np.zeros(n)) if phases == "paired" else drawn
-
-
-def draw_block(
-    kernel: str | Kernel,
-    gamma: float,
-    p: int,
-    n: int,
-    sampling: str,
-    phases: str,
-    seed: int,
-    dtype: np.dtype,
-) -> CosineBlock:
-    """Draw the evaluator of `n` unweighted frequencies from a seed."""
-    drawn = draw_candidates(get_kernel(kernel), gamma, p, n, sampling, phases, seed)
-    return _without_matrix(unweighted_block(drawn, phases, dtype))
-
-
-def _without_matrix(block: CosineBlock) -> CosineBlock:
-    """Drop the matrix where its product form stands in its stead."""
-    return replace(block, turns=None) if block.structure is not None else block
-
-
-def unweighted_block(drawn: Frequencies, phases: str, dtype: np.dtype) -> CosineBlock:
-    """Return the evaluator of drawn frequencies, each with the same scale."""
-    n = len(drawn.phases)
-    paired = phases == "paired"
-    scales = np.full(n, np.sqrt((1 if paired else 2) / n))
-    return CosineBlock.make(
-        drawn.vectors,
-        drawn.phases,
-        scales,
-        dtype,
-        paired=paired,
-        structure=drawn.structure,
-    )
 
 
 class RandomFeatures(FeatureMap):
