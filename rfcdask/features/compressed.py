@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from numbers import Real
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import dask.array as da
 import dask.config
@@ -12,7 +12,7 @@ import numpy as np
 from dask.utils import parse_bytes
 from sklearn.utils.validation import check_is_fitted
 
-from rfcdask._types import Array, DaskArray, IntArray, Matrix
+from rfcdask._types import Array, DaskArray, IntArray, Matrix, RandomState
 from rfcdask.blocks import CosineBlock, feature_dtype
 from rfcdask.display import Facts
 from rfcdask.features.base import (
@@ -43,6 +43,9 @@ from rfcdask.selection.target import label_columns
 from rfcdask.sparse import is_sparse
 from rfcdask.svg.markup import Markup
 from rfcdask.svg.numbers import count, number
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 TARGETS = ("kernel", "candidates")
 HELDOUT_ROWS = 1000
@@ -153,7 +156,7 @@ class CompressedFeatures(FeatureMap):
         label_weight: float = 0.0,
         sampling: str = "iid",
         phases: str = "random",
-        random_state: Any = None,
+        random_state: RandomState = None,
     ) -> None:
         self.n_components = n_components
         self.kernel = kernel
@@ -213,7 +216,7 @@ class CompressedFeatures(FeatureMap):
         if not isinstance(self.refit, (bool, np.bool_)):
             raise ValueError(f"refit={self.refit!r} must be True or False.")
 
-    def _fit(self, X: Matrix | DaskArray, y: Any, client: Any) -> None:
+    def _fit(self, X: Matrix | DaskArray, y: Any, client: Client | None) -> None:
         gathered = self._gather(X, self._check_labels(X, y), client)
         kernel = self._resolve_kernel(gathered.training.X)
         settings = CompressionSettings(
@@ -273,7 +276,7 @@ class CompressedFeatures(FeatureMap):
             )
         return y
 
-    def _gather(self, X: Any, y: Any, client: Any) -> _Gathered:
+    def _gather(self, X: Any, y: Any, client: Client | None) -> _Gathered:
         """Fetch the sampled and the held-out rows, and their labels, in one go each."""
         n = X.shape[0]
         if self.n_pairs is None:

@@ -296,8 +296,14 @@ def refine_atoms(
         rng=stream(settings.seed, "refine"),
         track=track,
     )
-    if result.features is start:
+    if result.features is start:  # bit for bit what came in, not its rounding to float32
         return replace(found, refinement=result)
+    return _with_refined(found, result, mean, settings)
+
+
+def _with_refined(
+    found: Compression, result: RefineResult, mean: Array, settings: CompressionSettings
+) -> Compression:
     moved = result.features
     frequencies = 2 * np.pi * moved.turns.astype(np.float64)
     turns = moved.phases + 0.5 * (moved.scales < 0)  # a negative scale is half a turn
