@@ -85,7 +85,7 @@ class Fastfood:
         )
 
     def project(self, X: Array, out: Array) -> None:
-        """Write the product of each row of X with each vector to `out`, O(log d) a value."""
+        """Write the product of each row of X with each vector to `out`, O(log d) per value."""
         blocks, d = self.signs.shape
         work = np.empty((X.shape[0], d), out.dtype)
         for k in range(blocks):

@@ -41,6 +41,9 @@ GAMMA_ROWS = 5000
 _THREADS_FROM_VALUES = 1 << 20
 
 Evaluator = Callable[..., Array]
+"""Given a block of rows (and `n_threads`, `where`), returns its features."""
+EvaluatorRecipe = tuple[Callable[..., Evaluator], tuple[Any, ...]]
+"""A function and its arguments that make an evaluator where it is needed."""
 
 
 @lazy_on_dask
@@ -107,7 +110,7 @@ class FeatureMap(Shown, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def _evaluator(self, dtype: np.dtype) -> Evaluator:
         """Return what evaluates a block of rows in that precision."""
 
-    def _build(self, dtype: np.dtype) -> tuple[Callable[..., Evaluator], tuple[Any, ...]]:
+    def _build(self, dtype: np.dtype) -> EvaluatorRecipe:
         """Return a function and its arguments that make the evaluator inside a graph."""
         return _given, (self._evaluator(dtype),)
 
@@ -194,7 +197,9 @@ class FeatureMap(Shown, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def _stream(self, purpose: str) -> np.random.Generator:
         return stream(self.seed_, purpose)
 
-    def _sample(self, X: Any, size: int, client: Client | None) -> tuple[Matrix, IntArray]:
+    def _sample(
+        self, X: Matrix | DaskArray, size: int, client: Client | None
+    ) -> tuple[Matrix, IntArray]:
         """Return up to `size` distinct rows, in random order, and their numbers."""
         rows = draw_rows(X.shape[0], min(size, X.shape[0]), self._stream("rows"))
         found = gather_finite(X, rows, client)

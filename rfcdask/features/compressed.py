@@ -255,7 +255,7 @@ class CompressedFeatures(FeatureMap):
                 stacklevel=4,
             )
 
-    def _check_labels(self, X: Any, y: Any) -> Any:
+    def _check_labels(self, X: Matrix | DaskArray, y: Any) -> Any:
         if not self.label_weight:
             return None
         if y is None:
@@ -276,7 +276,7 @@ class CompressedFeatures(FeatureMap):
             )
         return y
 
-    def _gather(self, X: Any, y: Any, client: Client | None) -> _Gathered:
+    def _gather(self, X: Matrix | DaskArray, y: Any, client: Client | None) -> _Gathered:
         """Fetch the sampled and the held-out rows, and their labels, in one go each."""
         n = X.shape[0]
         if self.n_pairs is None:

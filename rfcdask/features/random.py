@@ -10,6 +10,7 @@ from rfcdask._types import DaskArray, Matrix, RandomState
 from rfcdask.blocks import draw_block, unweighted_block
 from rfcdask.features.base import (
     Evaluator,
+    EvaluatorRecipe,
     FeatureMap,
     atoms_of,
     check_choice,
@@ -113,7 +114,7 @@ class RandomFeatures(FeatureMap):
             return draw_block(self.kernel, *self._draw_arguments(), dtype)
         return unweighted_block(Frequencies(self.frequencies_, self.phases_), self.phases, dtype)
 
-    def _build(self, dtype: np.dtype) -> Any:
+    def _build(self, dtype: np.dtype) -> EvaluatorRecipe:
         if self.frequencies_.nbytes <= _SHIP_BYTES and self.sampling != "fastfood":
             return super()._build(dtype)
         return draw_block, (self.kernel, *self._draw_arguments(), dtype)
@@ -201,7 +202,7 @@ class JLFeatures(FeatureMap):
         evaluator: ProjectedBlock = make(*arguments)
         return evaluator
 
-    def _build(self, dtype: np.dtype) -> Any:
+    def _build(self, dtype: np.dtype) -> EvaluatorRecipe:
         n = atoms_of("n_candidates", self.n_candidates, self.phases == "paired")
         p = self.n_features_in_
         drawn = (self.kernel, self.gamma_, p, n, self.sampling, self.phases, self.seed_)

@@ -3,9 +3,9 @@
 A candidate's values lie side by side in memory and candidates are kept in tiles: single candidates
 are cheap to take, and tiles are multiplied fast.
 
-Every product and every sum here is cut the same way whoever computes it: the cut depends on the
-shapes alone, one tile is one call on one BLAS thread, and tiles are added up in their order. So no
-bit of a selection depends on the number of threads. Products are made in the dtype of the values
+Every product and every sum is cut into tiles by the shapes of its arrays alone, one tile is one
+call on one BLAS thread, and tiles are added up in their order. So no bit of a selection depends on
+the number of threads. Products are made in the dtype of the values
 (float32, twice as fast and half as large) and long sums are added up in float64.
 """
 
