@@ -17,7 +17,7 @@ from rfcdask.features.base import (
     check_count,
     check_kernel_parameters,
 )
-from rfcdask.features.evaluators import ProjectedBlock, build_projected
+from rfcdask.features.evaluators import build_projected
 from rfcdask.frequencies import Frequencies, check_sampling, draw_candidates
 from rfcdask.kernels import Kernel
 
@@ -199,8 +199,7 @@ class JLFeatures(FeatureMap):
 
     def _evaluator(self, dtype: np.dtype) -> Evaluator:
         make, arguments = self._build(dtype)
-        evaluator: ProjectedBlock = make(*arguments)
-        return evaluator
+        return make(*arguments)
 
     def _build(self, dtype: np.dtype) -> EvaluatorRecipe:
         n = atoms_of("n_candidates", self.n_candidates, self.phases == "paired")
