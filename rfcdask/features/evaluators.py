@@ -1,7 +1,7 @@
 """What evaluates one block of rows for the maps that are more than cosines: numpy only.
 
-The cosine features themselves are :class:`rfcdask.blocks.CosineBlock`; here are their random
-projection (RFM-JL) and the kernel values against landmark rows (Nyström).
+Cosine features are evaluated by `CosineBlock` in the hot loop; here are their random projection
+(RFM-JL) and the kernel values against landmark rows (Nyström).
 """
 
 from __future__ import annotations
