@@ -1,4 +1,4 @@
-"""Names for the array types that every module speaks of."""
+"""Names for the types that every module speaks of."""
 
 from __future__ import annotations
 
@@ -16,3 +16,5 @@ CSR: TypeAlias = Any
 DaskArray: TypeAlias = Any
 Matrix: TypeAlias = Any
 """A plain array or a CSR array."""
+RandomState: TypeAlias = int | np.random.RandomState | np.random.Generator | None
+"""What scikit-learn takes as ``random_state``, and a Generator."""

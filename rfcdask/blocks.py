@@ -9,7 +9,7 @@ and turned into features there while it is still in cache; weights are folded in
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,8 @@ import numba
 import numpy as np
 
 from rfcdask._types import Array, IntArray, Matrix
-from rfcdask.frequencies import Fastfood
+from rfcdask.frequencies import Fastfood, Frequencies, draw_candidates
+from rfcdask.kernels import Kernel, get_kernel
 from rfcdask.sparse import is_sparse
 from rfcdask.threads import map_tiles, one_blas_thread
 
@@ -287,3 +288,38 @@ class CosineBlock:
         else:
             assert self.turns is not None
             np.dot(rows, self.turns, out=turns)
+
+
+def draw_block(
+    kernel: str | Kernel,
+    gamma: float,
+    p: int,
+    n: int,
+    sampling: str,
+    phases: str,
+    seed: int,
+    dtype: np.dtype,
+) -> CosineBlock:
+    """Draw the evaluator of `n` unweighted frequencies from a seed."""
+    drawn = draw_candidates(get_kernel(kernel), gamma, p, n, sampling, phases, seed)
+    return _without_matrix(unweighted_block(drawn, phases, dtype))
+
+
+def _without_matrix(block: CosineBlock) -> CosineBlock:
+    """Drop the matrix where its product form stands in its stead."""
+    return replace(block, turns=None) if block.structure is not None else block
+
+
+def unweighted_block(drawn: Frequencies, phases: str, dtype: np.dtype) -> CosineBlock:
+    """Return the evaluator of drawn frequencies, each with the same scale."""
+    n = len(drawn.phases)
+    paired = phases == "paired"
+    scales = np.full(n, np.sqrt((1 if paired else 2) / n))
+    return CosineBlock.make(
+        drawn.vectors,
+        drawn.phases,
+        scales,
+        dtype,
+        paired=paired,
+        structure=drawn.structure,
+    )

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rfcdask._types import Array, Matrix
+from rfcdask._types import Array, Matrix, RandomState
 from rfcdask.features.base import FeatureMap, check_count
-from rfcdask.kernels import get_kernel
+from rfcdask.kernels import Kernel, get_kernel
 from rfcdask.sample import draw_rows, gather_finite
 from rfcdask.seeds import seed_of, stream
+from rfcdask.selection.candidates import sum_of_squares
 from rfcdask.threads import map_tiles
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 _TILE = 512
 
@@ -21,8 +25,8 @@ def kernel_error(
     X: Any,
     *,
     n_points: int = 10_000,
-    random_state: Any = None,
-    client: Any = None,
+    random_state: RandomState = None,
+    client: Client | None = None,
 ) -> float:
     """Return ``||Z Z^T - K||_F / ||K||_F`` on a random sample of rows, with K the exact kernel.
 
@@ -69,15 +73,11 @@ def kernel_error(
 
 
 def _tile_squares(
-    kernel: Any, gamma: float, rows: Matrix, Z: Array, start: int
+    kernel: Kernel, gamma: float, rows: Matrix, Z: Array, start: int
 ) -> tuple[float, float]:
     """Return the sums of (Z Z^T - K)^2 and of K^2 over a tile of rows; K is symmetric."""
     stop = min(start + _TILE, Z.shape[0])
     K = kernel.exact(rows[start:stop], rows[start:], gamma)
     E = Z[start:stop] @ Z[start:].T - K
-    twice = 2 * _sum_squares(E) - _sum_squares(E[:, : stop - start])
-    return twice, 2 * _sum_squares(K) - _sum_squares(K[:, : stop - start])
-
-
-def _sum_squares(block: Array) -> float:
-    return float(np.einsum("ij,ij->", block, block, dtype=np.float64))
+    twice = 2 * sum_of_squares(E) - sum_of_squares(E[:, : stop - start])
+    return twice, 2 * sum_of_squares(K) - sum_of_squares(K[:, : stop - start])

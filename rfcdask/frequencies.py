@@ -8,7 +8,7 @@ its vectors depend on each other.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import special
@@ -17,6 +17,7 @@ from scipy.stats import qmc
 from rfcdask._types import Array
 from rfcdask.hadamard import hadamard_rows, padded_size
 from rfcdask.kernels import Kernel
+from rfcdask.seeds import stream
 from rfcdask.threads import one_blas_thread
 
 SOBOL_MAX_COLUMNS = qmc.Sobol.MAXDIM - 2
@@ -84,7 +85,7 @@ class Fastfood:
         )
 
     def project(self, X: Array, out: Array) -> None:
-        """Write the product of each row of X with each vector to `out`, O(log d) a value."""
+        """Write the product of each row of X with each vector to `out`, O(log d) per value."""
         blocks, d = self.signs.shape
         work = np.empty((X.shape[0], d), out.dtype)
         for k in range(blocks):
@@ -225,3 +226,11 @@ def draw_frequencies(
         # A warped coordinate is no longer linear in x: such kernels keep the plain matrix.
         structure = structure.scaled(kernel.radius(base.mixing, gamma)) if kernel.radius else None
     return Frequencies(np.ascontiguousarray(vectors.T), 2 * np.pi * base.turns, structure)
+
+
+def draw_candidates(
+    kernel: Kernel, gamma: float, p: int, n: int, sampling: str, phases: str, seed: int
+) -> Frequencies:
+    """Draw `n` frequencies from a seed; paired phases start at zero."""
+    drawn = draw_frequencies(kernel, gamma, p, n, sampling, stream(seed, "frequencies"))
+    return replace(drawn, phases=np.zeros(n)) if phases == "paired" else drawn

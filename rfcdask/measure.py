@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import fields, is_dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -12,6 +12,9 @@ from sklearn.utils.validation import has_fit_parameter
 
 from rfcdask._types import Array, Matrix
 from rfcdask.evaluate import kernel_error
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 TIMED_ROWS = 20_000
 
@@ -25,7 +28,7 @@ class Split(NamedTuple):
     labels: Array
 
 
-def fitted(estimator: Any, X: Any, y: Any, client: Any) -> Any:
+def fitted(estimator: Any, X: Any, y: Any, client: Client | None) -> Any:
     """Fit an estimator; those of other packages know no client."""
     more = {"client": client} if has_fit_parameter(estimator, "client") else {}
     return estimator.fit(X, y, **more)
@@ -39,7 +42,7 @@ def measure(
     learner: Any,
     data: Split,
     seed: int,
-    client: Any = None,
+    client: Client | None = None,
     *,
     n_points: int = 10_000,
 ) -> dict[str, Any]:

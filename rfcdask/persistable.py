@@ -20,7 +20,7 @@ def _lazily(module: str, name: str) -> Callable[[], Callable[..., Any]]:
 PERSISTABLE: dict[str, Callable[[], Callable[..., Any]]] = {
     "RandomFeatures": _lazily("rfcdask.features.random", "RandomFeatures"),
     "CompressedFeatures": _lazily("rfcdask.features.compressed", "CompressedFeatures"),
-    "JLFeatures": _lazily("rfcdask.features.johnson_lindenstrauss", "JLFeatures"),
+    "JLFeatures": _lazily("rfcdask.features.random", "JLFeatures"),
     "NystroemFeatures": _lazily("rfcdask.features.nystroem", "NystroemFeatures"),
     "SGDClassifier": _lazily("rfcdask.linear.sgd", "SGDClassifier"),
     "SGDRegressor": _lazily("rfcdask.linear.sgd_regressor", "SGDRegressor"),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from sklearn.utils import check_random_state
 
+from rfcdask._types import RandomState
 
-def seed_of(random_state: Any) -> int:
+
+def seed_of(random_state: RandomState) -> int:
     """Return one integer that stands for `random_state`, to be stored with a fitted object.
 
     An integer stands for itself; a generator or None gives one draw.

@@ -6,6 +6,8 @@ from typing import Any
 
 import scipy.sparse as sp
 
+from rfcdask._types import Matrix
+
 
 def is_sparse(X: Any) -> bool:
     """Tell whether X is a scipy sparse array or matrix.
@@ -15,6 +17,6 @@ def is_sparse(X: Any) -> bool:
     return bool(sp.issparse(X))
 
 
-def as_csr(X: Any) -> Any:
+def as_csr(X: Matrix) -> Matrix:
     """Return X as it is, or as CSR where it is sparse in another format."""
     return X.tocsr() if is_sparse(X) and X.format != "csr" else X

@@ -102,7 +102,7 @@ def test_any_shape_and_density(
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_float32_keeps_its_digits_beside_an_outlier_and_an_offset(sparse: bool) -> None:
+def test_float32_keeps_its_digits_beside_an_outlier(sparse: bool) -> None:
     rng = np.random.default_rng(4)
     X = rng.normal(size=(50, 5)).astype(np.float32)
     X[:, 1] += 1000

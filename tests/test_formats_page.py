@@ -12,7 +12,7 @@ from dask.utils import parse_bytes
 from sklearn.pipeline import make_pipeline
 
 import rfcdask as rf
-from rfcdask.features.compression import memory_budget
+from rfcdask.features.compressed import memory_budget
 from rfcdask.job.folder import RunFolder
 from rfcdask.job.results import FORMAT as RESULTS_FORMAT
 from rfcdask.job.settings import describe

@@ -99,7 +99,7 @@ def test_unknown_kernels_are_refused_with_the_names(name: str) -> None:
         get_kernel(name)
 
 
-def test_a_kernel_of_ones_own_passes_through_and_may_lack_a_closed_form() -> None:
+def test_a_custom_kernel_may_lack_a_closed_form() -> None:
     own = Kernel("own", radius=lambda u, gamma: gamma * np.sqrt(u))
     assert get_kernel(own) is own
     assert not own.has_closed_form

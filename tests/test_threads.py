@@ -53,7 +53,7 @@ def test_overlapping_holders_on_many_threads() -> None:
     assert blas_threads() == {2}
 
 
-def test_first_holder_leaving_first_keeps_the_limit_for_the_second() -> None:
+def test_the_limit_outlives_its_first_holder() -> None:
     entered, leave = threading.Event(), threading.Event()
 
     def second() -> None:

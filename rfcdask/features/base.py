@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import dask.array as da
 import numpy as np
@@ -33,11 +33,17 @@ from rfcdask.sparse import as_csr
 from rfcdask.svg.numbers import count, number
 from rfcdask.threads import available_cpus
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 GAMMA_ROWS = 5000
 """Rows from which ``gamma="scale"`` and ``gamma="median"`` are computed."""
 _THREADS_FROM_VALUES = 1 << 20
 
 Evaluator = Callable[..., Array]
+"""Given a block of rows (and `n_threads`, `where`), returns its features."""
+EvaluatorRecipe = tuple[Callable[..., Evaluator], tuple[Any, ...]]
+"""A function and its arguments that make an evaluator where it is needed."""
 
 
 @lazy_on_dask
@@ -51,7 +57,7 @@ class FeatureMap(Shown, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     _learned_last = "gamma_"
     """What a fit that went through has set; one that failed half-way has not."""
 
-    def fit(self, X: Any, y: Any = None, *, client: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, client: Client | None = None) -> Self:
         """Choose the features for the data.
 
         Parameters
@@ -97,14 +103,14 @@ class FeatureMap(Shown, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """Raise on parameters that make no sense whatever the data."""
 
     @abstractmethod
-    def _fit(self, X: Matrix | DaskArray, y: Any, client: Any) -> None:
+    def _fit(self, X: Matrix | DaskArray, y: Any, client: Client | None) -> None:
         """Learn from checked input; `seed_` is set."""
 
     @abstractmethod
     def _evaluator(self, dtype: np.dtype) -> Evaluator:
         """Return what evaluates a block of rows in that precision."""
 
-    def _build(self, dtype: np.dtype) -> tuple[Callable[..., Evaluator], tuple[Any, ...]]:
+    def _build(self, dtype: np.dtype) -> EvaluatorRecipe:
         """Return a function and its arguments that make the evaluator inside a graph."""
         return _given, (self._evaluator(dtype),)
 
@@ -191,13 +197,15 @@ class FeatureMap(Shown, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def _stream(self, purpose: str) -> np.random.Generator:
         return stream(self.seed_, purpose)
 
-    def _sample(self, X: Any, size: int, client: Any) -> tuple[Matrix, IntArray]:
+    def _sample(
+        self, X: Matrix | DaskArray, size: int, client: Client | None
+    ) -> tuple[Matrix, IntArray]:
         """Return up to `size` distinct rows, in random order, and their numbers."""
         rows = draw_rows(X.shape[0], min(size, X.shape[0]), self._stream("rows"))
         found = gather_finite(X, rows, client)
         return found.astype(feature_dtype(found.dtype), copy=False), rows
 
-    def _kernel_for(self, X: Matrix | DaskArray, client: Any) -> Kernel:
+    def _kernel_for(self, X: Matrix | DaskArray, client: Client | None) -> Kernel:
         """Set gamma; only a rule for it needs rows, and a number reads nothing."""
         rows = np.empty((0, X.shape[1]))
         if isinstance(self.gamma, str):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import warnings
 from numbers import Real
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import dask.array as da
+import dask.config
 import numpy as np
+from dask.utils import parse_bytes
 from sklearn.utils.validation import check_is_fitted
 
-from rfcdask._types import Array, DaskArray, IntArray, Matrix
+from rfcdask._types import Array, DaskArray, IntArray, Matrix, RandomState
 from rfcdask.blocks import CosineBlock, feature_dtype
 from rfcdask.display import Facts
 from rfcdask.features.base import (
@@ -21,11 +23,12 @@ from rfcdask.features.base import (
     check_count,
     check_kernel_parameters,
 )
-from rfcdask.features.compression import Compression
 from rfcdask.features.paths import ErrorPath, RefinePath
 from rfcdask.features.random import PHASES
 from rfcdask.frequencies import check_sampling
 from rfcdask.kernels import Kernel, get_kernel
+from rfcdask.label_checks import missing_labels
+from rfcdask.progress import track
 from rfcdask.sample import (
     draw_pairs,
     draw_rows,
@@ -34,25 +37,32 @@ from rfcdask.sample import (
     refuse_dask_frame,
     require_known_rows,
 )
-from rfcdask.selection.path import check_solver
+from rfcdask.selection.compress import Compression, CompressionSettings, LabelledRows, compress
+from rfcdask.selection.solvers import check_solver
 from rfcdask.selection.target import label_columns
 from rfcdask.sparse import is_sparse
 from rfcdask.svg.markup import Markup
 from rfcdask.svg.numbers import count, number
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 TARGETS = ("kernel", "candidates")
 HELDOUT_ROWS = 1000
 """Rows all pairs of which are kept away from selection to judge it."""
 
 
-class _Gathered(NamedTuple):
-    """The rows in memory: the sampled ones, the pairs among them or None for all, the held out."""
+def memory_budget() -> int:
+    """Return the bytes selection may hold, ``rfcdask.selection-memory`` (default 3 GiB)."""
+    return int(parse_bytes(dask.config.get("rfcdask.selection-memory", "3GiB")))
 
-    rows: Matrix
+
+class _Gathered(NamedTuple):
+    """The rows in memory: those to learn from, the pairs of them (None: all), the held-out ones."""
+
+    training: LabelledRows
     pairs: tuple[IntArray, IntArray] | None
-    heldout: Matrix
-    labels: Array | None
-    heldout_labels: Array | None
+    heldout: LabelledRows
 
 
 class CompressedFeatures(FeatureMap):
@@ -146,7 +156,7 @@ class CompressedFeatures(FeatureMap):
         label_weight: float = 0.0,
         sampling: str = "iid",
         phases: str = "random",
-        random_state: Any = None,
+        random_state: RandomState = None,
     ) -> None:
         self.n_components = n_components
         self.kernel = kernel
@@ -206,10 +216,10 @@ class CompressedFeatures(FeatureMap):
         if not isinstance(self.refit, (bool, np.bool_)):
             raise ValueError(f"refit={self.refit!r} must be True or False.")
 
-    def _fit(self, X: Matrix | DaskArray, y: Any, client: Any) -> None:
+    def _fit(self, X: Matrix | DaskArray, y: Any, client: Client | None) -> None:
         gathered = self._gather(X, self._check_labels(X, y), client)
-        kernel = self._resolve_kernel(gathered.rows)
-        compression = Compression(
+        kernel = self._resolve_kernel(gathered.training.X)
+        settings = CompressionSettings(
             kernel=kernel,
             gamma=self.gamma_,
             n_atoms=atoms_of("n_components", self.n_components, self.phases == "paired"),
@@ -217,18 +227,23 @@ class CompressedFeatures(FeatureMap):
             sampling=self.sampling,
             phases=self.phases,
             exact_target=self.target == "kernel",
+            solver=self.solver,
+            refit=self.refit,
+            tol=self.tol,
+            refine_steps=self.refine,
             seed=self.seed_,
+            memory_budget=memory_budget(),
         )
-        compression.select(*gathered, solver=self.solver, refit=self.refit, tol=self.tol)
-        if self.refine:
-            compression.refine(self.refine)
-        self._keep(compression)
+        self._keep(compress(*gathered, settings, track))
 
     def _keep(self, found: Compression) -> None:
-        self.frequencies_, self.phases_ = found.frequencies, found.phases_of_atoms
+        self.frequencies_, self.phases_ = found.frequencies, found.phases
         self.weights_, self.selected_ = found.weights, found.selected
-        self.error_path_: ErrorPath = found.error_path
-        self.refine_path_: RefinePath | None = found.refine_path
+        path, refinement = found.path, found.refinement
+        self.error_path_ = ErrorPath(path.sizes, path.errors, found.heldout_errors)
+        self.refine_path_: RefinePath | None = None
+        if refinement is not None:
+            self.refine_path_ = RefinePath(refinement.steps, refinement.errors)
         self.heldout_error_ = found.heldout_error
         wanted = atoms_of("n_components", self.n_components, self.phases == "paired")
         if len(self.weights_) < wanted and self.tol is None:
@@ -240,7 +255,7 @@ class CompressedFeatures(FeatureMap):
                 stacklevel=4,
             )
 
-    def _check_labels(self, X: Any, y: Any) -> Any:
+    def _check_labels(self, X: Matrix | DaskArray, y: Any) -> Any:
         if not self.label_weight:
             return None
         if y is None:
@@ -261,7 +276,7 @@ class CompressedFeatures(FeatureMap):
             )
         return y
 
-    def _gather(self, X: Any, y: Any, client: Any) -> _Gathered:
+    def _gather(self, X: Matrix | DaskArray, y: Any, client: Client | None) -> _Gathered:
         """Fetch the sampled and the held-out rows, and their labels, in one go each."""
         n = X.shape[0]
         if self.n_pairs is None:
@@ -276,11 +291,12 @@ class CompressedFeatures(FeatureMap):
         found = found.astype(feature_dtype(found.dtype), copy=False)
         rows, rest = found[: len(sampled)], found[len(sampled) :]
         if y is None:
-            return _Gathered(rows, pairs, rest, None, None)
+            return _Gathered(LabelledRows(rows), pairs, LabelledRows(rest))
         y = y.to_numpy() if hasattr(y, "to_numpy") else y
-        labels = label_columns(gather(y, np.concatenate([sampled, heldout]), client))
-        labels *= np.sqrt(self.label_weight)
-        return _Gathered(rows, pairs, rest, labels[: len(sampled)], labels[len(sampled) :])
+        y = _without_missing(np.asarray(gather(y, np.concatenate([sampled, heldout]), client)))
+        labels = label_columns(y) * np.sqrt(self.label_weight)
+        labels, rest_labels = labels[: len(sampled)], labels[len(sampled) :]
+        return _Gathered(LabelledRows(rows, labels), pairs, LabelledRows(rest, rest_labels))
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the error path with the size that was kept; returns the axes.
@@ -319,6 +335,16 @@ class CompressedFeatures(FeatureMap):
         n = atoms_of("n_candidates", self.n_candidates, paired)
         scales = np.sqrt((1 if paired else 2) * self.weights_ / n)
         return CosineBlock.make(self.frequencies_, self.phases_, scales, dtype, paired=paired)
+
+
+def _without_missing(y: Array) -> Array:
+    missing = missing_labels(y)
+    if missing.any():
+        raise ValueError(
+            f"y has {int(missing.sum())} of {len(y)} sampled labels missing (None, NaN or "
+            "infinity); drop the rows without a label first."
+        )
+    return y
 
 
 def _is_number(value: Any) -> bool:

@@ -1,15 +1,12 @@
-"""Nyström features: kernel values against landmark rows. The strong and costly competitor."""
+"""Nyström features: kernel values against landmark rows. The strong and expensive competitor."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.linalg
 
-from rfcdask._types import Array, DaskArray, IntArray, Matrix
-from rfcdask.blocks import check_finite
+from rfcdask._types import DaskArray, Matrix, RandomState
 from rfcdask.features.base import (
     GAMMA_ROWS,
     Evaluator,
@@ -18,78 +15,21 @@ from rfcdask.features.base import (
     check_count,
     check_kernel_parameters,
 )
+from rfcdask.features.evaluators import NystroemBlock, inverse_root, rpcholesky
 from rfcdask.kernels import Kernel, get_kernel
 from rfcdask.sparse import is_sparse
-from rfcdask.threads import map_tiles
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 LANDMARKS = ("uniform", "rpcholesky")
-_TILE = 256
-_SMALLEST_EIGENVALUE = {4: 1e-6, 8: 1e-12}
-"""Relative to the largest, by bytes of a kernel value: the inverse root blows its rounding up."""
-
-
-@dataclass(frozen=True)
-class NystroemBlock:
-    """Kernel values against the landmarks times a normalisation."""
-
-    landmarks: Matrix
-    normalization: Array
-    kernel: Kernel
-    gamma: float
-    dtype: np.dtype
-
-    def __call__(self, X: Matrix, n_threads: int = 1, where: str = "") -> Array:
-        """Evaluate on the rows of X, a tile at a time."""
-        inside = self.normalization.dtype
-        out = np.empty((X.shape[0], self.normalization.shape[1]), self.dtype)
-
-        def fill(start: int) -> None:
-            rows = X[start : start + _TILE]
-            check_finite(rows, start, where)
-            K = self.kernel.exact(rows.astype(inside, copy=False), self.landmarks, self.gamma)
-            out[start : start + _TILE] = K @ self.normalization
-
-        map_tiles(fill, range(0, X.shape[0], _TILE), n_threads)
-        return out
-
-
-def rpcholesky(
-    kernel: Kernel, gamma: float, rows: Matrix, size: int, rng: np.random.Generator
-) -> IntArray:
-    """Choose `size` rows by randomly pivoted Cholesky: each in proportion to what is left of it.
-
-    Parameters
-    ----------
-    kernel, gamma
-        The kernel, with closed form; its diagonal is 1.
-    rows : array or CSR of shape (m, p)
-    size : int
-        At most this many; fewer when the kernel matrix has lower numeric rank.
-    rng : numpy.random.Generator
-    """
-    m = rows.shape[0]
-    rows = rows.astype(np.float64, copy=False)  # rounding would hide what is left of a row
-    left = np.ones(m)
-    F = np.zeros((size, m))
-    chosen: list[int] = []
-    for k in range(size):
-        if left.max() < 1e-10:
-            break
-        pivot = int(rng.choice(m, p=left / left.sum()))
-        column = kernel.matrix(rows, rows[[pivot]], gamma)[:, 0]
-        column -= F[:k].T @ F[:k, pivot]
-        F[k] = column / np.sqrt(column[pivot])
-        left = np.maximum(left - F[k] ** 2, 0)
-        left[pivot] = 0
-        chosen.append(pivot)
-    return np.array(chosen, np.int64)
 
 
 class NystroemFeatures(FeatureMap):
     """Nyström approximation of a kernel by landmark rows.
 
     At equal size it usually comes closer to the kernel than random features do. It pays with a
-    product of J^2 more operations a row and with rows of the training data in the model.
+    product of J^2 more operations per row and with rows of the training data in the model.
 
     Parameters
     ----------
@@ -128,7 +68,7 @@ class NystroemFeatures(FeatureMap):
         kernel: str | Kernel = "rbf",
         gamma: float | str = "scale",
         n_rows: int = 10_000,
-        random_state: Any = None,
+        random_state: RandomState = None,
     ) -> None:
         self.n_components = n_components
         self.landmarks = landmarks
@@ -148,7 +88,7 @@ class NystroemFeatures(FeatureMap):
                 "has no closed form; use RandomFeatures."
             )
 
-    def _fit(self, X: Matrix | DaskArray, y: Any, client: Any) -> None:
+    def _fit(self, X: Matrix | DaskArray, y: Any, client: Client | None) -> None:
         wanted = max(self.n_components, GAMMA_ROWS)
         if self.landmarks == "rpcholesky":
             wanted = max(wanted, self.n_rows)
@@ -161,15 +101,7 @@ class NystroemFeatures(FeatureMap):
             chosen = rpcholesky(kernel, self.gamma_, rows, size, self._stream("landmarks"))
         self.landmarks_ = rows[chosen].copy()
         self.landmark_rows_ = numbers[chosen]
-        self.normalization_ = self._normalize(kernel)
-
-    def _normalize(self, kernel: Kernel) -> Array:
-        """Return the inverse square root of the landmarks' kernel matrix."""
-        some = self.landmarks_.astype(np.float64)
-        values, vectors = scipy.linalg.eigh(kernel.matrix(some, some, self.gamma_))
-        smallest = _SMALLEST_EIGENVALUE[self.landmarks_.dtype.itemsize]
-        values = np.maximum(values, smallest * values[-1])
-        return np.asarray((vectors / np.sqrt(values)) @ vectors.T)
+        self.normalization_ = inverse_root(kernel, self.gamma_, self.landmarks_)
 
     @property
     def _n_features_out(self) -> int:

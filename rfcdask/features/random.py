@@ -1,72 +1,33 @@
-"""Plain random features: the baseline, and the candidates that compression chooses from."""
+"""The maps that do not look at the data: random features, and their random projection."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rfcdask._types import DaskArray, Matrix
-from rfcdask.blocks import CosineBlock
+from rfcdask._types import DaskArray, Matrix, RandomState
+from rfcdask.blocks import draw_block, unweighted_block
 from rfcdask.features.base import (
     Evaluator,
+    EvaluatorRecipe,
     FeatureMap,
     atoms_of,
     check_choice,
     check_count,
     check_kernel_parameters,
 )
-from rfcdask.frequencies import Frequencies, check_sampling, draw_frequencies
-from rfcdask.kernels import Kernel, get_kernel
-from rfcdask.seeds import stream
+from rfcdask.features.evaluators import build_projected
+from rfcdask.frequencies import Frequencies, check_sampling, draw_candidates
+from rfcdask.kernels import Kernel
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 PHASES = ("random", "paired")
+PROJECTIONS = ("gaussian", "fast")
 _SHIP_BYTES = 1 << 20
 """Larger maps travel as their seed and are drawn again in one task."""
-
-
-def draw_candidates(
-    kernel: Kernel, gamma: float, p: int, n: int, sampling: str, phases: str, seed: int
-) -> Frequencies:
-    """Draw `n` frequencies from a seed; paired phases start at zero."""
-    drawn = draw_frequencies(kernel, gamma, p, n, sampling, stream(seed, "frequencies"))
-    return replace(drawn, phases=np.zeros(n)) if phases == "paired" else drawn
-
-
-def draw_block(
-    kernel: str | Kernel,
-    gamma: float,
-    p: int,
-    n: int,
-    sampling: str,
-    phases: str,
-    seed: int,
-    dtype: np.dtype,
-) -> CosineBlock:
-    """Draw the evaluator of `n` unweighted frequencies from a seed."""
-    drawn = draw_candidates(get_kernel(kernel), gamma, p, n, sampling, phases, seed)
-    return _without_matrix(unweighted_block(drawn, phases, dtype))
-
-
-def _without_matrix(block: CosineBlock) -> CosineBlock:
-    """Drop the matrix where its product form stands in its stead."""
-    return replace(block, turns=None) if block.structure is not None else block
-
-
-def unweighted_block(drawn: Frequencies, phases: str, dtype: np.dtype) -> CosineBlock:
-    """Return the evaluator of drawn frequencies, each with the same scale."""
-    n = len(drawn.phases)
-    paired = phases == "paired"
-    scales = np.full(n, np.sqrt((1 if paired else 2) / n))
-    return CosineBlock.make(
-        drawn.vectors,
-        drawn.phases,
-        scales,
-        dtype,
-        paired=paired,
-        structure=drawn.structure,
-    )
 
 
 class RandomFeatures(FeatureMap):
@@ -118,7 +79,7 @@ class RandomFeatures(FeatureMap):
         gamma: float | str = "scale",
         sampling: str = "iid",
         phases: str = "random",
-        random_state: Any = None,
+        random_state: RandomState = None,
     ) -> None:
         self.n_components = n_components
         self.kernel = kernel
@@ -134,7 +95,7 @@ class RandomFeatures(FeatureMap):
         check_choice("phases", self.phases, PHASES)
         atoms_of("n_components", self.n_components, self.phases == "paired")
 
-    def _fit(self, X: Matrix | DaskArray, y: Any, client: Any) -> None:
+    def _fit(self, X: Matrix | DaskArray, y: Any, client: Client | None) -> None:
         kernel = self._kernel_for(X, client)
         drawn = draw_candidates(kernel, *self._draw_arguments())
         self.frequencies_, self.phases_ = drawn.vectors, drawn.phases
@@ -153,7 +114,95 @@ class RandomFeatures(FeatureMap):
             return draw_block(self.kernel, *self._draw_arguments(), dtype)
         return unweighted_block(Frequencies(self.frequencies_, self.phases_), self.phases, dtype)
 
-    def _build(self, dtype: np.dtype) -> Any:
+    def _build(self, dtype: np.dtype) -> EvaluatorRecipe:
         if self.frequencies_.nbytes <= _SHIP_BYTES and self.sampling != "fastfood":
             return super()._build(dtype)
         return draw_block, (self.kernel, *self._draw_arguments(), dtype)
+
+
+class JLFeatures(FeatureMap):
+    """Random features compressed by a Johnson-Lindenstrauss projection [1]_.
+
+    All `n_candidates` features of every row are computed and projected to `n_components` columns,
+    which costs `n_candidates` cosines per row however few columns come out. It is here to compare
+    with; :class:`CompressedFeatures` evaluates only what it keeps.
+
+    Parameters
+    ----------
+    n_components : int, default=500
+        The number of output columns.
+    n_candidates : int, default=5000
+        The number of random features before the projection.
+    projection : {"gaussian", "fast"}, default="gaussian"
+        A dense Gaussian matrix, or random signs, a Walsh-Hadamard transform and a row sample.
+    kernel, gamma, sampling, phases, random_state
+        As in :class:`RandomFeatures`.
+
+    Attributes
+    ----------
+    gamma_ : float
+    n_components_ : int
+        The number of output columns.
+    seed_ : int
+        The map is drawn from it whenever it is applied.
+
+    References
+    ----------
+    .. [1] Hamid, R., Xiao, Y., Gittens, A. and DeCoste, D. (2014). Compact random feature maps.
+       ICML.
+    """
+
+    _learned_last = "n_components_"
+
+    def __init__(
+        self,
+        n_components: int = 500,
+        *,
+        n_candidates: int = 5000,
+        projection: str = "gaussian",
+        kernel: str | Kernel = "rbf",
+        gamma: float | str = "scale",
+        sampling: str = "iid",
+        phases: str = "random",
+        random_state: RandomState = None,
+    ) -> None:
+        self.n_components = n_components
+        self.n_candidates = n_candidates
+        self.projection = projection
+        self.kernel = kernel
+        self.gamma = gamma
+        self.sampling = sampling
+        self.phases = phases
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        check_count("n_components", self.n_components)
+        check_count("n_candidates", self.n_candidates)
+        check_kernel_parameters(self.kernel, self.gamma)
+        check_sampling(self.sampling)
+        check_choice("phases", self.phases, PHASES)
+        check_choice("projection", self.projection, PROJECTIONS)
+        atoms_of("n_candidates", self.n_candidates, self.phases == "paired")
+        if self.n_components > self.n_candidates:
+            raise ValueError(
+                f"n_components={self.n_components} is more than n_candidates="
+                f"{self.n_candidates}: a projection must shrink; raise n_candidates."
+            )
+
+    def _fit(self, X: Matrix | DaskArray, y: Any, client: Client | None) -> None:
+        self._kernel_for(X, client)
+        self.n_components_ = int(self.n_components)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def _evaluator(self, dtype: np.dtype) -> Evaluator:
+        make, arguments = self._build(dtype)
+        return make(*arguments)
+
+    def _build(self, dtype: np.dtype) -> EvaluatorRecipe:
+        n = atoms_of("n_candidates", self.n_candidates, self.phases == "paired")
+        p = self.n_features_in_
+        drawn = (self.kernel, self.gamma_, p, n, self.sampling, self.phases, self.seed_)
+        return build_projected, (self.projection, self.n_components_, drawn, self.seed_, dtype)

@@ -1,9 +1,8 @@
 """Peak memory by arithmetic: what each step holds at its largest moment, in bytes.
 
-The terms follow the code: `features.compression` and `selection` for choosing features, which is
-done in this process, and `linear.training` for blocks, which are on the workers or, without a
-cluster, in this process too. Every term is an upper estimate; `SLACK` is for what allocators do
-not give back at once.
+The terms follow the code: `selection` for choosing features, which is done in this process, and
+`linear.training` for blocks, which are on the workers or, without a cluster, in this process too.
+Every term is an upper estimate; `SLACK` is for what allocators do not give back at once.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ import math
 from rfcdask.linear.order import blocks_mixed
 from rfcdask.linear.precondition import FULL, rows_wanted
 from rfcdask.plan.work import HELDOUT_ROWS, Place, Work
-from rfcdask.selection.candidates import TILE
+from rfcdask.selection.candidates import ROW_BLOCK, TILE
 from rfcdask.selection.columns import BATCH
-from rfcdask.selection.tiles import ROW_BLOCK
 
 SLACK = 1.15
 READING = 2.5

@@ -7,7 +7,7 @@ from typing import Any
 import psutil
 
 from rfcdask.compute import current_client, workers_of
-from rfcdask.features.compression import memory_budget
+from rfcdask.features.compressed import memory_budget
 from rfcdask.linear.persistence import _budget
 from rfcdask.linear.runners import _local_threads
 from rfcdask.plan.work import Place

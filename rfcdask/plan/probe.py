@@ -21,7 +21,7 @@ from rfcdask.plan.seconds import PICK_CANDIDATES, Rates
 from rfcdask.plan.work import Work
 from rfcdask.selection.candidates import TILE
 from rfcdask.selection.path import giga
-from rfcdask.selection.refine import Features, Rows, heldout_error, refine
+from rfcdask.selection.refine import FeatureParameters, RowsWithTarget, heldout_error, refine
 from rfcdask.selection.target import RowTarget
 from rfcdask.threads import available_cpus, map_tiles, one_blas_thread
 
@@ -157,8 +157,8 @@ def _step_seconds(work: Work) -> float:
     n, p, j = min(_SAMPLE, max(work.sample_rows, 2)), work.columns, work.features
     X = rng.normal(size=(n, p)).astype(np.float32)
     target = RowTarget(X, get_kernel("rbf"), 0.5 / p, dtype=np.dtype(np.float32), budget=2**30)
-    rows = Rows(X, target)
-    features = Features(
+    rows = RowsWithTarget(X, target)
+    features = FeatureParameters(
         (rng.normal(size=(p, j)) / (2 * np.pi * np.sqrt(p))).astype(np.float32),
         rng.uniform(size=j).astype(np.float32),
         np.full(j, np.sqrt(2 / j), np.float32),

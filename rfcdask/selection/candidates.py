@@ -1,29 +1,43 @@
-"""Values of the candidate features on the gathered rows.
+"""Values of the candidate features on the gathered rows, and arithmetic on them in fixed tiles.
 
 A candidate's values lie side by side in memory and candidates are kept in tiles: single candidates
 are cheap to take, and tiles are multiplied fast.
+
+Every product and every sum is cut into tiles by the shapes of its arrays alone, one tile is one
+call on one BLAS thread, and tiles are added up in their order. So no bit of a selection depends on
+the number of threads. Products are made in the dtype of the values
+(float32, twice as fast and half as large) and long sums are added up in float64.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numba
 import numpy as np
 
 from rfcdask._types import Array, IntArray, Matrix
 from rfcdask.blocks import CosineBlock
-from rfcdask.selection.tiles import slices
 from rfcdask.threads import available_cpus, map_tiles
 
 TILE = 512
-"""Candidates a tile."""
-ROWS = 256
+"""Candidates per tile."""
+ROW_TILE = 256
 """Rows evaluated at a time, while their values are in cache."""
+ROW_BLOCK = 4096
+"""Rows whose products are summed in float32 before they are added up in float64."""
+SMALL_TILE = 128
+"""Atoms per tile of a Gram matrix between a few hundred atoms."""
+
+# Sums over a row may be cut into lanes; the cut is the same every time.
+_LANES = {"reassoc", "contract"}
 
 
 class Candidates:
     """Values of all candidate atoms on some rows, kept when they fit, else computed again.
+
+    An *atom* is a cosine feature or, with paired phases, a cosine and a sine of one frequency that
+    share a weight; its *parts* are these one or two rows of values.
 
     Parameters
     ----------
@@ -56,14 +70,14 @@ class Candidates:
         return [[np.ascontiguousarray(half[:, tile].T) for half in halves] for tile in self.tiles()]
 
     def _evaluate(self, which: slice | IntArray) -> list[Array]:
-        chosen = self.only(which)
+        chosen = self.subset(which)
         out = [np.empty((chosen.n_atoms, self.n_rows), self.dtype) for _ in range(self.n_parts)]
-        for rows in slices(self.n_rows, ROWS):
+        for rows in slices(self.n_rows, ROW_TILE):
             for part, values in zip(out, chosen.on_rows(rows), strict=True):
                 _put_transposed(values, part[:, rows])
         return out
 
-    def only(self, which: slice | IntArray) -> Candidates:
+    def subset(self, which: slice | IntArray) -> Candidates:
         """Return some of the candidates, with nothing evaluated."""
         return Candidates(self.block.take(which), self.rows, self.dtype, -1)
 
@@ -77,9 +91,9 @@ class Candidates:
 
     def parts(self, tile: slice) -> list[Array]:
         """Return the cosines, and with paired phases the sines, of a tile of atoms, ``(t, m)``."""
-        return self._evaluate(tile) if self._kept is None else self._kept[number_of(tile)]
+        return self._evaluate(tile) if self._kept is None else self._kept[tile_number(tile)]
 
-    def some(self, atoms: IntArray) -> list[Array]:
+    def parts_of(self, atoms: IntArray) -> list[Array]:
         """Return the parts of chosen atoms, ``(len(atoms), m)`` each."""
         if self._kept is None:
             return self._evaluate(atoms)
@@ -91,8 +105,14 @@ class Candidates:
         return slices(self.n_atoms, TILE)
 
 
-def number_of(tile: slice) -> int:
-    """Return the place of a tile among all."""
+def slices(n: int, step: int) -> Iterator[slice]:
+    """Cut n into pieces of `step`; the last may be shorter."""
+    for start in range(0, n, step):
+        yield slice(start, min(start + step, n))
+
+
+def tile_number(tile: slice) -> int:
+    """Return the position of a tile of candidates among all tiles."""
     return int(tile.start) // TILE
 
 
@@ -107,6 +127,111 @@ def take_rows(tiles: list[Array], rows: IntArray) -> Array:
 
     map_tiles(fill, slices(len(rows), 64))
     return out
+
+
+def product(A: Array, B: Array) -> Array:
+    """Return A B^T: products in the arrays' dtype, blocks of columns added up in float64.
+
+    A single block has nothing to be added and stays in the arrays' dtype.
+    """
+    if A.shape[1] <= ROW_BLOCK:
+        return np.asarray(A @ B.T)
+    total = np.zeros((len(A), len(B)))
+    for columns in slices(A.shape[1], ROW_BLOCK):
+        total += A[:, columns] @ B[:, columns].T
+    return total
+
+
+def symmetric(block: Callable[[slice, slice], Array], n: int, step: int, dtype: np.dtype) -> Array:
+    """Return a symmetric matrix from its blocks on and right of the diagonal, side by side.
+
+    Parameters
+    ----------
+    block : callable
+        Given slices of rows and columns, returns that part of the matrix.
+    n : int
+    step : int
+        Rows per block, at most; the blocks have equal sizes.
+    dtype : dtype
+    """
+    out = np.empty((n, n), dtype)
+    cuts = list(slices(n, -(-n // -(-n // step))))
+
+    def fill(at: tuple[slice, slice]) -> None:
+        rows, columns = at
+        out[rows, columns] = block(rows, columns)
+        out[columns, rows] = out[rows, columns].T
+
+    map_tiles(fill, [(a, b) for k, a in enumerate(cuts) for b in cuts[k:]])
+    return out
+
+
+def in_small_tiles(
+    block: Callable[[slice, slice], Array], shape: tuple[int, int], dtype: np.dtype
+) -> Array:
+    """Return a matrix of a few hundred rows and columns from blocks computed side by side."""
+    out = np.empty(shape, dtype)
+
+    def fill(at: tuple[slice, slice]) -> None:
+        out[at] = block(*at)
+
+    rows, columns = (list(slices(n, SMALL_TILE)) for n in shape)
+    map_tiles(fill, [(a, b) for a in rows for b in columns])
+    return out
+
+
+# The sums below convert to float64 as they go: numpy would first make copies of A and B.
+
+
+def products_by_row(A: Array, B: Array) -> Array:
+    """Return ``sum_i A[j, i] B[j, i]`` for each row j, in float64."""
+    out = np.zeros(len(A))
+    _dot_rows(A, B, out)
+    return out
+
+
+def weighted_by_row(A: Array, t: Array) -> Array:
+    """Return ``sum_i A[j, i] t[i]`` for each row j, in float64."""
+    out = np.zeros(len(A))
+    _dot_all(A, t, out)
+    return out
+
+
+def add_rows(A: Array) -> Array:
+    """Return the sum of all rows of A, in float64."""
+    out = np.zeros(A.shape[1])
+    _add_rows(A, out)
+    return out
+
+
+def sum_of_squares(block: Array) -> float:
+    """Return the sum of the squared entries of a matrix, in float64."""
+    return float(np.einsum("ij,ij->", block, block, dtype=np.float64))
+
+
+@numba.njit(cache=True, nogil=True, fastmath=_LANES)
+def _dot_rows(A: Array, B: Array, out: Array) -> None:
+    for j in range(A.shape[0]):
+        total = 0.0
+        for i in range(A.shape[1]):
+            total += np.float64(A[j, i]) * np.float64(B[j, i])
+        out[j] = total
+
+
+@numba.njit(cache=True, nogil=True, fastmath=_LANES)
+def _dot_all(A: Array, t: Array, out: Array) -> None:
+    for j in range(A.shape[0]):
+        total = 0.0
+        for i in range(A.shape[1]):
+            total += np.float64(A[j, i]) * t[i]
+        out[j] = total
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+def _add_rows(A: Array, out: Array) -> None:
+    for j in range(A.shape[0]):
+        for i in range(A.shape[1]):
+            out[i] += np.float64(A[j, i])
 
 
 @numba.njit(cache=True, nogil=True)

@@ -1,76 +1,66 @@
-"""Columns of the Gram matrix on demand, fetched in batches of the candidates likely to be next."""
+"""Columns of the Gram matrix on demand, fetched in batches of the candidates likely to be next.
+
+A column of G is a product over all candidates. Alone it is limited by memory, since every value of
+every candidate is read for one multiplication; 32 columns at once take little longer than one. So
+a cache fetches columns in batches, and the art is to guess which 31 others will be asked for.
+
+The atoms with the highest scores now are a poor guess: once the best is picked, those like it lose
+their score. A better guess is a *forecast*: G among the few hundred atoms with the highest scores
+is cheap, and on that small matrix the solver itself runs ahead, as if there were no other atoms.
+Its next picks are the batch. Measured, that halves the number of columns fetched.
+
+A wrong guess costs time and never changes a pick. The forecast runs on a copy of the solver and
+on entries of G that may be approximate; all it returns is a list of indices. Every real pick is
+made from scores over all candidates and from the whole exact column, and a column is the same
+whichever batch it comes with.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Protocol
 
 import numpy as np
 
 from rfcdask._types import Array, IntArray
-from rfcdask.selection.forecast import Play, Pool
 from rfcdask.selection.objective import Objective
 
 BATCH = 32
-"""Columns a fetch: wide enough for a fast matrix product, narrow enough to be mostly used."""
+"""Columns per fetch: wide enough for a fast matrix product, narrow enough to be mostly used."""
+MIN_FORECAST_WORK = 100_000_000
+"""Multiplications per batch below which fetching it is cheaper than a forecast."""
+MAX_FORECAST_STEPS = 3
+"""Steps of a forecast per column of the batch: many pick again what is known, so it may take long
+to name 32 new atoms, and then fewer are fetched."""
 
-WORTH_PLAYING = 100_000_000
-"""Multiplications a batch below which it is fetched faster than thought about."""
-PATIENCE = 3
-"""Steps played for each column of a batch before fewer are fetched."""
-
-
-class DenseGram:
-    """A Gram matrix that is already there."""
-
-    n_terms = 0
-
-    def __init__(self, G: Array) -> None:
-        self.G = np.asarray(G, np.result_type(G, np.float32))
-        if self.G.ndim != 2 or self.G.shape[0] != self.G.shape[1]:
-            raise ValueError(f"G must be a square matrix, but has shape {self.G.shape}.")
-        self.n_atoms, self.dtype = self.G.shape[0], self.G.dtype
-
-    def squared_norms(self) -> Array:
-        """Return the diagonal."""
-        return np.diag(self.G).astype(np.float64)
-
-    def columns(self, atoms: IntArray) -> Array:
-        """Return some columns."""
-        return self.G[:, atoms]
-
-    def values(self, atoms: IntArray) -> Array:
-        """Return the atoms' numbers, by which entries are found."""
-        return atoms[:, None]
-
-    def roughly(self, A: Array, B: Array) -> Array:
-        """Return some entries."""
-        return np.asarray(self.G[np.ix_(A[:, 0], B[:, 0])])
+Forecast = Callable[[IntArray, Array], Iterator[int]]
+"""Given some atoms and G among them, yields the solver's next picks as if there were no others."""
 
 
-class Columns(Protocol):
+class GramColumns(Protocol):
     """Where a solver gets columns of G."""
 
     n_atoms: int
     dtype: np.dtype
     squared_norms: Array
 
-    def column(self, atom: int, scores: Array, play: Play | None = None) -> Array:
+    def column(self, atom: int, scores: Array, forecast: Forecast | None = None) -> Array:
         """Return one column."""
 
     def product(self, weights: Array) -> Array:
         """Return G w, in float64."""
 
 
-class WholeColumns:
-    """Columns of a matrix that is there as a whole."""
+class DenseColumns:
+    """Columns of a matrix that is there as a whole, as in a forecast."""
 
     def __init__(self, G: Array) -> None:
         self.G, self.n_atoms, self.dtype = G, len(G), G.dtype
         self.squared_norms = np.diag(G).astype(np.float64)
 
-    def column(self, atom: int, scores: Array, play: Play | None = None) -> Array:
+    def column(self, atom: int, scores: Array, forecast: Forecast | None = None) -> Array:
         """Return one column, which is a row too."""
         return np.asarray(self.G[atom])
 
@@ -78,6 +68,32 @@ class WholeColumns:
         """Return G w."""
         chosen = np.flatnonzero(weights)
         return np.asarray(weights[chosen] @ self.G[chosen])
+
+
+class LikelyAtoms:
+    """The atoms that may be picked next and G, approximately, among them.
+
+    From one forecast to the next most of these atoms stay: only the rows and columns of new ones
+    are computed, in the places of those that went.
+    """
+
+    def __init__(self, objective: Objective) -> None:
+        self.objective = objective
+        self.atoms = np.empty(0, np.int64)
+        self.values = self.G = np.empty((0, 0), objective.dtype)
+
+    def change_to(self, atoms: IntArray) -> None:
+        """Hold these atoms from now on, in whatever order."""
+        if len(atoms) != len(self.atoms):
+            self.atoms, self.values = atoms.copy(), self.objective.values(atoms)
+            self.G = self.objective.approximate_gram(self.values, self.values)
+            return
+        places = np.flatnonzero(~np.isin(self.atoms, atoms))
+        fresh = np.setdiff1d(atoms, self.atoms)
+        values = self.objective.values(fresh)
+        self.atoms[places], self.values[places] = fresh, values
+        products = self.objective.approximate_gram(values, self.values)
+        self.G[places], self.G[:, places] = products, products.T
 
 
 class ColumnCache:
@@ -96,11 +112,11 @@ class ColumnCache:
         self.squared_norms = objective.squared_norms()
         self._used: dict[int, Array] = {}
         self._ahead: dict[int, Array] = {}
-        self._pool = Pool(objective)
-        self._among_used: Array = np.empty((0, 0), self.dtype)  # of the first atoms in use
+        self._likely = LikelyAtoms(objective)
+        self._gram_of_used: Array = np.empty((0, 0), self.dtype)  # as of the last forecast
         self._room = max(BATCH, budget // max(1, 8 * self.n_atoms))
 
-    def column(self, atom: int, scores: Array, play: Play | None = None) -> Array:
+    def column(self, atom: int, scores: Array, forecast: Forecast | None = None) -> Array:
         """Return one column; when it is missing, fetch those likely to be asked for next with it.
 
         Parameters
@@ -108,23 +124,15 @@ class ColumnCache:
         atom : int
         scores : array of shape (n_atoms,)
             How good each atom is as the next pick; minus infinity says never.
-        play : callable, optional
-            Plays the solver's next steps; without it the atoms with the highest scores are next.
+        forecast : callable, optional
+            Runs the solver ahead; without it the atoms with the highest scores are fetched.
         """
         if atom not in self._used:
             if atom not in self._ahead:
-                self._fetch(self._likely(atom, scores, play))
-                self._forget(atom)
+                self._fetch(self._batch_with(atom, scores, forecast))
+                self._drop_oldest_but(atom)
             self._used[atom] = self._ahead.pop(atom)
         return self._used[atom]
-
-    def entry(self, row: int, column: int) -> float:
-        """Return one entry of a column that is in use."""
-        return float(self._used[column][row])
-
-    def used(self, atoms: IntArray) -> Array:
-        """Return columns in use side by side, ``(n_atoms, len(atoms))``."""
-        return np.stack([self._used[int(atom)] for atom in atoms], axis=1)
 
     def product(self, weights: Array) -> Array:
         """Return G w anew from the columns of the atoms that carry weight, in float64."""
@@ -133,47 +141,60 @@ class ColumnCache:
             total += weights[atom] * self._used[int(atom)]
         return total
 
-    def _likely(self, atom: int, scores: Array, play: Play | None) -> IntArray:
+    def _batch_with(self, atom: int, scores: Array, forecast: Forecast | None) -> IntArray:
         """Return the atom and others whose columns are likely to be needed next, and missing."""
         wanted = scores.copy()
         wanted[list(self._used)] = -np.inf
         wanted[atom] = np.inf
-        if play is None or BATCH * self.n_atoms * self.objective.n_terms < WORTH_PLAYING:
+        if forecast is None or BATCH * self.n_atoms * self.objective.n_terms < MIN_FORECAST_WORK:
             wanted[list(self._ahead)] = -np.inf
             return _highest(wanted, BATCH)
-        self._pool.change_to(_highest(wanted, self._pool_size()))
+        self._likely.change_to(_highest(wanted, self._forecast_size()))
         missing = {atom: None}
-        for pick in islice(play(*self._among()), PATIENCE * BATCH):
+        for pick in islice(forecast(*self._gram_for_forecast()), MAX_FORECAST_STEPS * BATCH):
             if pick not in self._used and pick not in self._ahead:
                 missing[pick] = None
             if len(missing) == BATCH:
                 break
         return np.array(list(missing))
 
-    def _pool_size(self) -> int:
-        """Return a number of atoms among which G costs half as much as a batch of columns."""
+    def _forecast_size(self) -> int:
+        """Return how many likely atoms a forecast looks at.
+
+        G among s of n atoms takes s^2 products and a batch of b columns b n of them: with
+        ``s = sqrt(b n)`` a forecast from scratch costs no more than the batch, and about half of
+        it where `approximate_gram` needs half the products.
+        """
         return min(self.n_atoms, math.isqrt(BATCH * self.n_atoms))
 
-    def _among(self) -> tuple[IntArray, Array]:
-        """Return the atoms in use and in the pool, and G among them."""
+    def _gram_for_forecast(self) -> tuple[IntArray, Array]:
+        """Return the atoms in use and the likely ones, and G among all of them.
+
+        What lies in a column in use is exact and only copied: the solver's own state is on these
+        atoms. Between two atoms that are merely likely, G is approximate. What was copied for the
+        last forecast, `_gram_of_used`, is kept, since strided reads of hundreds of long columns
+        are what this step spends its time on.
+        """
         used = np.fromiter(self._used, np.int64, len(self._used))
-        atoms, n, known = np.concatenate([used, self._pool.atoms]), len(used), len(self._among_used)
+        n, known = len(used), len(self._gram_of_used)
+        atoms = np.concatenate([used, self._likely.atoms])
         G = np.empty((len(atoms), len(atoms)), self.dtype)
-        G[:known, :known] = self._among_used
+        G[:known, :known] = self._gram_of_used
         for k, column in enumerate(self._used.values()):
             first = n if k < known else 0
             np.take(column, atoms[first:], out=G[k, first:], mode="clip")
         G[:known, known:n] = G[known:n, :known].T
         G[n:, :n] = G[:n, n:].T
-        G[n:, n:] = self._pool.G
-        self._among_used = G[:n, :n].copy()
+        G[n:, n:] = self._likely.G
+        self._gram_of_used = G[:n, :n].copy()
         return atoms, G
 
     def _fetch(self, atoms: IntArray) -> None:
         for atom, column in zip(atoms, self.objective.columns(atoms).T, strict=True):
-            self._ahead[int(atom)] = column.copy()  # a piece of memory of its own, to be let go
+            # A view would keep the memory of the whole batch as long as any of its columns.
+            self._ahead[int(atom)] = column.copy()
 
-    def _forget(self, atom: int) -> None:
+    def _drop_oldest_but(self, atom: int) -> None:
         """Drop the oldest columns fetched ahead and never used, all but the one asked for."""
         for oldest in list(self._ahead):
             if len(self._ahead) <= self._room:
@@ -183,7 +204,7 @@ class ColumnCache:
 
 
 def _highest(scores: Array, size: int) -> IntArray:
-    """Return the places of the highest scores above minus infinity, in ascending order."""
+    """Return the indices of the highest scores above minus infinity, in ascending order."""
     size = min(size, len(scores))
     places = np.sort(np.argpartition(-scores, size - 1)[:size])
     return np.asarray(places[scores[places] > -np.inf])

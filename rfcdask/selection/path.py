@@ -9,32 +9,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rfcdask._types import Array, IntArray
-from rfcdask.progress import track
-from rfcdask.selection.columns import ColumnCache, DenseGram
-from rfcdask.selection.frank_wolfe import FrankWolfe
-from rfcdask.selection.giga import Giga
-from rfcdask.selection.greedy import Greedy
-from rfcdask.selection.objective import Objective
-from rfcdask.selection.pursuit import Pursuit
+from rfcdask.selection.columns import ColumnCache
+from rfcdask.selection.objective import DenseGram, Objective, Track, untracked
 from rfcdask.selection.refit import GrowingNNLS
+from rfcdask.selection.solvers import FrankWolfe, Giga, Greedy, Pursuit
 from rfcdask.threads import one_blas_thread
 
-SOLVERS: dict[str, type[Greedy]] = {"giga": Giga, "frank-wolfe": FrankWolfe, "pursuit": Pursuit}
 MAX_STATES = 2000
-"""For how many sizes the weights are remembered; a longer path remembers evenly spaced ones."""
+"""At how many sizes the weights are kept; a longer path keeps evenly spaced ones."""
 FLOOR_GAIN, FLOOR_GROWTH, FLOOR_PATIENCE = 0.01, 1.05, 50
-"""The floor is reached when so many steps, and one more for every second feature held, have
-neither lowered the error by that share nor let the set of features grow by the other."""
-
-
-def check_solver(solver: str) -> None:
-    """Raise a ValueError that lists the solvers when `solver` is none of them."""
-    if str(solver) not in SOLVERS:
-        raise ValueError(f"Unknown solver {solver!r}: choose one of {', '.join(SOLVERS)}.")
+"""The floor is reached when FLOOR_PATIENCE steps, and one more for every second feature held, have
+neither lowered the error by the share FLOOR_GAIN nor let the set of features grow by the factor
+FLOOR_GROWTH."""
 
 
 @dataclass(frozen=True)
-class State:
+class SelectionState:
     """The weights at one size.
 
     Attributes
@@ -60,8 +50,8 @@ class Path:
     ----------
     n_atoms : int
         The number of candidates J+.
-    states : list of State
-        One for each remembered size, increasing.
+    states : list of SelectionState
+        One for each size that was kept, increasing.
     iterations : int
         Steps taken; some pick a feature again.
     complete : bool
@@ -69,7 +59,7 @@ class Path:
     """
 
     n_atoms: int
-    states: list[State]
+    states: list[SelectionState]
     iterations: int
     complete: bool
 
@@ -83,7 +73,7 @@ class Path:
 
     @property
     def sizes(self) -> IntArray:
-        """The remembered sizes."""
+        """The sizes that were kept."""
         return np.array([len(state.atoms) for state in self.states], np.int64)
 
     @property
@@ -98,8 +88,13 @@ class Path:
         return f"Path({len(last.atoms)} of {self.n_atoms} candidates, error {last.error:.4g})"
 
 
-def follow(
-    solver: Greedy, n_components: int, *, refit: bool, max_iterations: int | None = None
+def run_solver(
+    solver: Greedy,
+    n_components: int,
+    *,
+    refit: bool,
+    max_iterations: int | None = None,
+    track: Track = untracked,
 ) -> Path:
     """Step a solver until it holds `n_components` distinct atoms.
 
@@ -107,9 +102,9 @@ def follow(
     far, and an atom whose weight becomes zero gives its place to the next pick.
     """
     limit = 100 * n_components + 1000 if max_iterations is None else max_iterations
-    states: dict[int, State] = {}
+    states: dict[int, SelectionState] = {}
     complete, iterations = True, 0
-    floor = _Floor(_resolution(solver))
+    floor = _NumericFloor(_resolution(solver))
     # Sums over many candidates would depend on the number of BLAS threads in their last bits.
     with one_blas_thread(), track("selecting features", n_components, "features") as bar:
         for state in _states(solver, limit, refit):
@@ -119,7 +114,7 @@ def follow(
                 break
             size = len(state.atoms)
             bar.advance(size - len(states) if size > len(states) else 0)
-            _remember(states, state)
+            _keep(states, state)
             if size >= n_components:
                 break
             if floor.reached_by(state):  # the state that reached it is the best there is
@@ -140,28 +135,29 @@ def fill_up(path: Path, solver: Greedy, n_components: int) -> Path:
     last = path.states[-1] if path.states else None
     if path.complete or last is None or last.error**2 < _resolution(solver):
         return path
-    left = solver.alive.copy()
+    left = solver.usable.copy()
     left[last.atoms] = False
+    # Those left first; among them by what the solver itself gave them, then by correlation.
     ranks = np.lexsort((-solver.c / solver.norms, -solver.w * solver.norms, ~left))
     extra = ranks[: min(n_components - len(last.atoms), int(left.sum()))]
     weights = np.full(len(extra), 1e-3 * float(np.median(last.weights)))
     atoms = np.concatenate([last.atoms, extra])
-    full = State(atoms, np.concatenate([last.weights, weights]), last.error)
+    full = SelectionState(atoms, np.concatenate([last.weights, weights]), last.error)
     return replace(path, states=[*path.states, full], complete=len(atoms) == n_components)
 
 
 def _resolution(solver: Greedy) -> float:
-    """Squared errors below this are rounding of the products in G."""
+    """Return the squared error below which all is rounding of the products in G."""
     return 8 * float(np.finfo(solver.gram.dtype).eps)
 
 
-class _Floor:
-    """Notices when steps lead nowhere: rounding alone keeps single steps going for ever."""
+class _NumericFloor:
+    """Notices when steps lead nowhere: rounding alone keeps single steps going forever."""
 
     def __init__(self, resolution: float) -> None:
         self.resolution, self.error, self.size, self.waited = resolution, math.inf, 0, 0
 
-    def reached_by(self, state: State) -> bool:
+    def reached_by(self, state: SelectionState) -> bool:
         """Tell whether the squared error is rounding, or many steps have changed next to nothing.
 
         A target that no features reach, such as labels, keeps the error up while the set grows;
@@ -176,7 +172,7 @@ class _Floor:
         return self.waited > FLOOR_PATIENCE + size // 2
 
 
-def _remember(states: dict[int, State], state: State) -> None:
+def _keep(states: dict[int, SelectionState], state: SelectionState) -> None:
     """Keep a state; where atoms have left, what was larger before was also worse and goes."""
     size = len(state.atoms)
     for larger in [known for known in reversed(states) if known > size]:
@@ -184,7 +180,7 @@ def _remember(states: dict[int, State], state: State) -> None:
     states[size] = state
 
 
-def _states(solver: Greedy, limit: int, refit: bool) -> Iterator[State | None]:
+def _states(solver: Greedy, limit: int, refit: bool) -> Iterator[SelectionState | None]:
     """Yield the state after each step, and None when the solver finds nothing more to gain."""
     resolution = float(np.finfo(solver.gram.dtype).eps)
     fitted = None
@@ -197,33 +193,36 @@ def _states(solver: Greedy, limit: int, refit: bool) -> Iterator[State | None]:
             yield None
             return
         order[atom] = None
-        yield _plain_state(solver, order) if fitted is None else _refitted(solver, fitted, atom)
+        if fitted is None:
+            yield _solver_state(solver, order)
+        else:
+            yield _refitted_state(solver, fitted, atom)
 
 
-def _plain_state(solver: Greedy, order: dict[int, None]) -> State:
+def _solver_state(solver: Greedy, order: dict[int, None]) -> SelectionState:
     # A step that was given up may leave an atom in a pursuit's refit, to get its weight later.
     if np.count_nonzero(solver.w) > len(order):
         order.update(dict.fromkeys(np.flatnonzero(solver.w).tolist()))
     atoms = np.fromiter(order, np.int64, len(order))
     atoms = atoms[solver.w[atoms] > 0]
-    return State(atoms, solver.w[atoms], float(np.sqrt(solver.error2)))
+    return SelectionState(atoms, solver.w[atoms], float(np.sqrt(solver.error2)))
 
 
-def _refitted(solver: Greedy, fitted: GrowingNNLS, atom: int) -> State:
+def _refitted_state(solver: Greedy, fitted: GrowingNNLS, atom: int) -> SelectionState:
     if atom not in fitted.atoms:
         products = solver.gram.column(atom, solver.c)[fitted.atoms]
         fitted.enter(atom, products, solver.norms[atom] ** 2, solver.c[atom])
     atoms, weights = np.array(fitted.atoms, np.int64), fitted.weights
-    # At the best weights x is orthogonal to t - x, so ||t - x||^2 = ||t||^2 - <x, t>, but for
-    # what was added to the diagonal.
+    # The weights solve (G + D) w = c over the set, with D what was added to the diagonal. So
+    # ||t - x||^2 = ||t||^2 - 2 c.w + w.G w = ||t||^2 - c.w - w.D w, without a product with G.
     explained = weights @ solver.c[atoms] + fitted.resolution * np.sum(
         (weights * solver.norms[atoms]) ** 2
     )
     error2 = 1 - explained / solver.norm2
-    return State(atoms, weights, math.sqrt(max(float(error2), 0.0)))
+    return SelectionState(atoms, weights, math.sqrt(max(float(error2), 0.0)))
 
 
-def _thinned(states: dict[int, State], n_components: int) -> list[State]:
+def _thinned(states: dict[int, SelectionState], n_components: int) -> list[SelectionState]:
     step = -(-n_components // MAX_STATES)
     last = max(states, default=0)
     return [states[size] for size in sorted(states) if size % step == 0 or size == last]
@@ -247,7 +246,7 @@ def _solve(
             f"n_components={n_components} is more than the {objective.n_atoms} candidates."
         )
     greedy = solver(ColumnCache(objective), c, float(target_norm2))
-    return follow(greedy, n_components, refit=False, max_iterations=max_iterations)
+    return run_solver(greedy, n_components, refit=False, max_iterations=max_iterations)
 
 
 def giga(
@@ -291,7 +290,7 @@ def frank_wolfe(
 ) -> Path:
     """Choose few weighted atoms whose sum is close to a target, by Frank-Wolfe.
 
-    See :func:`giga` for the parameters and what comes back.
+    See :func:`giga` for the parameters and the result.
     """
     return _solve(FrankWolfe, G, c, target_norm2, n_components, max_iterations)
 
@@ -306,6 +305,6 @@ def pursuit(
 ) -> Path:
     """Choose few weighted atoms whose sum is close to a target, by matching pursuit.
 
-    See :func:`giga` for the parameters and what comes back.
+    See :func:`giga` for the parameters and the result.
     """
     return _solve(Pursuit, G, c, target_norm2, n_components, max_iterations)

@@ -17,15 +17,20 @@ import numpy as np
 
 from rfcdask._types import Array, IntArray, Matrix
 from rfcdask.blocks import cosine_and_sine
-from rfcdask.progress import track
+from rfcdask.selection.candidates import slices, sum_of_squares
+from rfcdask.selection.objective import Track, untracked
 from rfcdask.selection.target import RowTarget
 from rfcdask.sparse import is_sparse
 from rfcdask.threads import map_tiles, one_blas_thread
 
 BATCH = 1000
+"""Rows per mini-batch, all pairs of which make one gradient."""
 STEP = 0.03
+"""Adam's step size, relative to the typical size of each kind of parameter."""
 DECAYS = (0.9, 0.99)
+"""Adam's decay of the mean gradient and of the mean squared one."""
 CHECK_EVERY = 10
+"""Steps from one look at the held-out error to the next."""
 _TILE = 128
 _FREQUENCY_TILE = 64
 
@@ -47,7 +52,7 @@ class CentredCSR:
 
 
 @dataclass(frozen=True)
-class Features:
+class FeatureParameters:
     """Frequencies and phases in turns and the scale of each feature, all float32.
 
     With `paired`, each frequency stands for its cosine and its sine.
@@ -58,7 +63,7 @@ class Features:
     scales: Array
     paired: bool = False
 
-    def parameters(self) -> tuple[Array, Array, Array]:
+    def arrays(self) -> tuple[Array, Array, Array]:
         """Return the three arrays that move."""
         return self.turns, self.phases, self.scales
 
@@ -75,13 +80,13 @@ class Features:
             angles = np.ascontiguousarray(values[rows] @ self.turns, np.float32)
             cosine_and_sine(angles, phases, cosine[rows], sine[rows])
 
-        map_tiles(fill, _tiles(X.shape[0], _TILE))
+        map_tiles(fill, slices(X.shape[0], _TILE))
         return cosine, sine
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Rows with their target, and its norm over pairs of different rows."""
+class RowsWithTarget:
+    """Rows, moved to the origin that refinement works at, with their target."""
 
     X: Matrix | CentredCSR
     target: RowTarget
@@ -93,12 +98,12 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Refined:
+class RefineResult:
     """What refinement found.
 
     Attributes
     ----------
-    features : Features
+    features : FeatureParameters
         The best state seen on the held-out rows.
     error_before, error_after : float
         Relative error over held-out pairs of the given and of the returned features.
@@ -106,46 +111,48 @@ class Refined:
         The held-out error while it ran.
     """
 
-    features: Features
+    features: FeatureParameters
     error_before: float
     error_after: float
     steps: IntArray
     errors: Array
 
 
-def heldout_error(features: Features, X: Matrix | CentredCSR, target: Array) -> float:
+def heldout_error(features: FeatureParameters, X: Matrix | CentredCSR, target: Array) -> float:
     """Return ||Z Z^T - T|| / ||T|| over pairs of different rows; `target` has a zero diagonal."""
     Z = _outputs(features, *features.evaluate(X))
 
     def squares(rows: slice) -> float:
-        E = _residual(Z, rows, target[rows])
-        return float(np.einsum("ij,ij->", E, E, dtype=np.float64))
+        return sum_of_squares(_residual(Z, rows, target[rows]))
 
-    norm2 = np.einsum("ij,ij->", target, target, dtype=np.float64)
-    return float(np.sqrt(sum(map_tiles(squares, _tiles(len(Z), _TILE))) / norm2))
+    total = sum(map_tiles(squares, slices(len(Z), _TILE)))
+    return float(np.sqrt(total / sum_of_squares(target)))
 
 
 def refine(
-    features: Features,
-    training: Rows,
-    heldout: Rows,
+    features: FeatureParameters,
+    training: RowsWithTarget,
+    heldout: RowsWithTarget,
     *,
     n_steps: int,
     frequency_unit: float,
     rng: np.random.Generator,
-) -> Refined:
+    track: Track = untracked,
+) -> RefineResult:
     """Move features by `n_steps` of Adam and return the best state on the held-out rows.
 
     Parameters
     ----------
-    features : Features
-    training, heldout : Rows
+    features : FeatureParameters
+    training, heldout : RowsWithTarget
         The gathered rows to move on, and those that judge.
     n_steps : int
     frequency_unit : float
         The typical size of a frequency, in radians: steps are relative to it.
     rng : numpy.random.Generator
         Draws the mini-batches.
+    track : callable, optional
+        Reports the steps.
     """
     target = heldout.whole_target()
     n_rows = training.X.shape[0]
@@ -166,13 +173,19 @@ def refine(
                 if error < best:
                     best, kept = error, features
             bar.advance()
-    return Refined(kept, before, best, np.array(steps), np.array(errors))
+    return RefineResult(kept, before, best, np.array(steps), np.array(errors))
 
 
 def _gradient(
-    features: Features, X: Matrix | CentredCSR, target: Array
+    features: FeatureParameters, X: Matrix | CentredCSR, target: Array
 ) -> tuple[Array, Array, Array]:
-    """Return the gradient of mean (Z Z^T - T)^2 over pairs, by turns, phases and scales."""
+    """Return the gradient of mean (Z Z^T - T)^2 over pairs, by turns, phases and scales.
+
+    With E the residual, symmetric and zero on the diagonal, the gradient by Z is ``4 E Z / n^2``.
+    A feature is ``z = s cos(v)`` with ``v = 2 pi (x . turns + phase)``, in a pair also
+    ``s sin(v)``. So the gradient by its scale is the sum over rows of dz cos(v), and by its angles
+    it is ``-dz s sin(v)``. The common factors are applied at the end, to the small arrays.
+    """
     n = X.shape[0]
     cosine, sine = features.evaluate(X)
     Z = _outputs(features, cosine, sine)
@@ -189,16 +202,17 @@ def _gradient(
             angles[rows] += by_sine * cosine[rows]
         angles[rows] *= features.scales
 
-    map_tiles(fill, _tiles(n, _TILE))
+    map_tiles(fill, slices(n, _TILE))
     factor = np.float32(4 / n**2)
     radians = np.float32(2 * np.pi)
     summed = angles.sum(axis=0, dtype=np.float64).astype(np.float32)
     if isinstance(X, CentredCSR):
+        # (X - origin)^T A without the dense difference.
         by_turns = _transposed_product(X.rows, angles) - np.outer(X.origin, summed)
     else:
         by_turns = _transposed_product(X, angles)
     by_phases = summed * (factor * radians)
-    if features.paired:  # turning a pair changes nothing: what is left are rounding errors
+    if features.paired:  # a pair's products do not depend on its phase: all is rounding
         by_phases[:] = 0
     return (
         by_turns * (factor * radians),
@@ -207,7 +221,7 @@ def _gradient(
     )
 
 
-def _outputs(features: Features, cosine: Array, sine: Array) -> Array:
+def _outputs(features: FeatureParameters, cosine: Array, sine: Array) -> Array:
     if features.paired:
         return np.hstack([cosine * features.scales, sine * features.scales])
     return np.asarray(cosine * features.scales)
@@ -226,7 +240,7 @@ def _transposed_product(X: Matrix, A: Array) -> Array:
     def fill(columns: slice) -> None:
         out[:, columns] = X.T @ np.ascontiguousarray(A[:, columns])
 
-    map_tiles(fill, _tiles(A.shape[1], _FREQUENCY_TILE))
+    map_tiles(fill, slices(A.shape[1], _FREQUENCY_TILE))
     return out
 
 
@@ -235,28 +249,28 @@ def _without_diagonal(block: Array) -> Array:
     return block
 
 
-def _tiles(n: int, height: int) -> list[slice]:
-    return [slice(start, min(start + height, n)) for start in range(0, n, height)]
-
-
 class _Adam:
     """Adam with cosine decay, each kind of parameter in its own unit."""
 
-    def __init__(self, features: Features, frequency_unit: float) -> None:
+    def __init__(self, features: FeatureParameters, frequency_unit: float) -> None:
         turn = 2 * np.pi
         units = (frequency_unit / turn, 1 / turn, float(np.mean(np.abs(features.scales))))
         self.rates = [STEP * unit for unit in units]
-        self.first = [np.zeros_like(value) for value in features.parameters()]
-        self.second = [np.zeros_like(value) for value in features.parameters()]
+        self.first = [np.zeros_like(value) for value in features.arrays()]
+        self.second = [np.zeros_like(value) for value in features.arrays()]
 
     def moved(
-        self, features: Features, gradient: tuple[Array, Array, Array], step: int, n_steps: int
-    ) -> Features:
+        self,
+        features: FeatureParameters,
+        gradient: tuple[Array, Array, Array],
+        step: int,
+        n_steps: int,
+    ) -> FeatureParameters:
         """Return the features after one step; the given ones stay as they are."""
         decay = 0.5 * (1 + np.cos(np.pi * (step - 1) / n_steps))
         a, b = DECAYS
         moved: list[Array] = []
-        for k, (value, slope) in enumerate(zip(features.parameters(), gradient, strict=True)):
+        for k, (value, slope) in enumerate(zip(features.arrays(), gradient, strict=True)):
             self.first[k] += (1 - a) * (slope - self.first[k])
             self.second[k] += (1 - b) * (slope * slope - self.second[k])
             size = np.sqrt(self.second[k] / (1 - b**step))

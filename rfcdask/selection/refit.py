@@ -1,7 +1,8 @@
 """Non-negative least squares over a growing set of atoms, in Gram form.
 
-An active-set method with one Cholesky factor that grows by a row when an atom enters and is
-rotated back to triangular form when one leaves: O(s^2) for a set of s atoms either way.
+An active-set method (Lawson and Hanson) with one Cholesky factor of the Gram matrix of the atoms in
+the set. The factor grows by a row when an atom enters and is rotated back to triangular form when
+one leaves: O(s^2) for a set of s atoms either way, where solving anew would cost O(s^3).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class GrowingNNLS:
     Parameters
     ----------
     capacity : int
-        For how many atoms there is room at first.
+        How many atoms there is room for at first.
     resolution : float
         Relative precision of G. The diagonal is raised by that share, else nearly dependent atoms
         would get weights made of rounding errors.
@@ -81,32 +82,13 @@ class GrowingNNLS:
         self._w = np.concatenate([self._w, np.zeros(old)])
 
 
-def nonnegative_weights(G: Array, c: Array) -> Array:
-    """Return the w >= 0 that minimises ``w.G w - 2 c.w``, entering atoms in the given order.
-
-    An atom that leaves and would be wanted again at the end enters again, until none does.
-    """
-    solver = GrowingNNLS(max(len(c), 1))
-    norms = np.sqrt(np.maximum(np.diag(G), 1e-300))
-    for atom in range(len(c)):
-        solver.enter(atom, G[solver.atoms, atom], G[atom, atom], c[atom])
-    for _ in range(3 * len(c)):
-        w = np.zeros(len(c))
-        w[solver.atoms] = solver.weights
-        wanted = (c - G @ w) / norms
-        wanted[solver.atoms] = 0
-        atom = int(np.argmax(wanted))
-        if wanted[atom] <= 1e-9 * float(np.max(np.abs(c) / norms)):
-            break
-        solver.enter(atom, G[solver.atoms, atom], G[atom, atom], c[atom])
-    w = np.zeros(len(c))
-    w[solver.atoms] = solver.weights
-    return w
-
-
 @numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 def _append(L: Array, size: int, products: Array, squared_norm: float, jitter: float) -> None:
-    """Add a row to the Cholesky factor."""
+    """Add a row to the Cholesky factor; its diagonal is raised by the share `jitter`.
+
+    What is left of the squared norm is the squared distance of the atom from the span of the
+    others. Of a nearly dependent atom only rounding is left, possibly below zero: it is held above.
+    """
     left = squared_norm * (1 + jitter)
     for i in range(size):
         value = products[i]
@@ -136,7 +118,11 @@ def _unconstrained(L: Array, c: Array, size: int) -> Array:
 
 @numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 def _remove(L: Array, size: int, gone: int) -> None:
-    """Take a row and its column out of the Cholesky factor by Givens rotations."""
+    """Take a row and its column out of the Cholesky factor by Givens rotations.
+
+    Without row `gone` the rows below reach one entry beyond the diagonal. Rotating columns i and
+    i + 1 brings that entry to zero and leaves L L^T, which is all that is asked of L, as it is.
+    """
     for i in range(gone, size - 1):
         for k in range(i + 2):
             L[i, k] = L[i + 1, k]
@@ -152,7 +138,12 @@ def _remove(L: Array, size: int, gone: int) -> None:
 
 @numba.njit(cache=True, nogil=True)
 def _solve(L: Array, c: Array, w: Array, size: int) -> Array:
-    """Move w to the best non-negative point, dropping what hits zero; return who stayed."""
+    """Move w to the best non-negative point, dropping what hits zero; return who stayed.
+
+    From w, which is feasible, go towards the unconstrained solution z. Where that leaves the
+    positive orthant, stop at the first weight that reaches zero, drop its atom, and solve again for
+    the others: the error falls with each round, and there are at most as many as atoms.
+    """
     order = np.arange(size)
     kept = np.ones(size, np.bool_)
     while size > 0:

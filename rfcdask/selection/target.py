@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from sklearn.utils.multiclass import type_of_target
 
 from rfcdask._types import Array, IntArray, Matrix
 from rfcdask.kernels import Kernel
-from rfcdask.label_checks import missing_labels
-from rfcdask.selection.tiles import slices, symmetric
+from rfcdask.selection.candidates import Candidates, slices, symmetric
 from rfcdask.threads import map_tiles, one_blas_thread
 
 _TILE, _SQUARE, _BLOCK = 256, 512, 1024
-
-
-class Values(Protocol):
-    """Where feature values on the gathered rows come from."""
-
-    n_parts: int
-
-    def parts(self, tile: slice) -> list[Array]:
-        """Return the values of a tile of atoms."""
-
-    def tiles(self) -> Iterator[slice]:
-        """Cut the atoms into tiles."""
+"""Rows per tile of gathered blocks, of the candidates' own sum, and of the exact kernel."""
 
 
 class RowTarget:
@@ -54,7 +40,7 @@ class RowTarget:
         gamma: float,
         *,
         labels: Array | None = None,
-        candidates: Values | None = None,
+        candidates: Candidates | None = None,
         dtype: np.dtype,
         budget: int,
     ) -> None:
@@ -64,6 +50,7 @@ class RowTarget:
         size = rows.shape[0] ** 2 * np.dtype(dtype).itemsize
         if size <= budget:
             self._matrix = self._whole()
+            self.candidates = None  # their values may go: no block is computed again
 
     def _whole(self) -> Array:
         """Compute the symmetric matrix: what lies right of the diagonal, then its mirror image."""
@@ -103,8 +90,8 @@ class RowTarget:
         left = index[rows]
         out = np.empty((len(left), len(index[columns])), self.dtype)
 
-        def fill(some: slice) -> None:
-            out[some] = self._product_of_candidates(left[some], columns)
+        def fill(part: slice) -> None:
+            out[part] = self._product_of_candidates(left[part], columns)
 
         map_tiles(fill, slices(len(left), _TILE))
         return out
@@ -130,31 +117,34 @@ def _gather_block(matrix: Array, rows: IntArray, columns: IntArray) -> Array:
 
 @dataclass(frozen=True)
 class PairTarget:
-    """A target over sampled pairs: kernel values (None: the candidates' own sum) and labels."""
+    """A target over sampled pairs.
+
+    Attributes
+    ----------
+    values : array of shape (n_pairs,) or None
+        The kernel of each pair; None stands for the candidates' own sum.
+    label_products : array of shape (n_pairs,) or float
+        What the labels add.
+    """
 
     values: Array | None
-    extra: Array | float = 0.0
+    label_products: Array | float = 0.0
 
 
 def label_columns(y: Array) -> Array:
     """Return centred label columns with mean squared row norm 1.
 
     Classes become one column each (one against the rest); numbers and 0-1 columns stay columns.
+    No label may be missing.
     """
     y = np.asarray(y)
-    missing = missing_labels(y)
-    if missing.any():
-        raise ValueError(
-            f"y has {int(missing.sum())} of {len(y)} sampled labels missing (None, NaN or "
-            "infinity); drop the rows without a label first."
-        )
     kind = type_of_target(y, input_name="y")
     if kind.startswith(("continuous", "multilabel")):
         columns = y.reshape(len(y), -1).astype(np.float64)
     elif kind == "multiclass-multioutput":
         raise ValueError(
-            f"label_weight needs one class a row, but y has shape {y.shape}; give one column, for "
-            "example y[:, 0]."
+            f"label_weight needs one class per row, but y has shape {y.shape}; give one column, "
+            "for example y[:, 0]."
         )
     else:
         classes, codes = np.unique(y, return_inverse=True)

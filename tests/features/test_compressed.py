@@ -166,7 +166,7 @@ def test_fewer_features_with_a_warning_at_the_numeric_floor() -> None:
     assert 1 <= features.transform(few).shape[1] < 500
 
 
-def test_labels_get_all_features_though_the_best_weights_need_fewer() -> None:
+def test_labels_get_all_the_features_asked_for() -> None:
     """Labels no features reach: non-negative weights stop helping early, refinement does not."""
     noise = np.random.default_rng(2).integers(0, 2, 4000)
     settings = {"n_candidates": 400, "n_rows": 300, "gamma": GAMMA, "label_weight": 20.0}

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rfcdask.selection import columns
-from rfcdask.selection.columns import ColumnCache, DenseGram
+from rfcdask.selection.columns import ColumnCache
+from rfcdask.selection.objective import DenseGram
 
 
 class Counting(DenseGram):
@@ -58,13 +59,11 @@ def test_candidates_that_can_never_be_picked_are_not_fetched() -> None:
     assert source.asked == [[4, 9]]
 
 
-def test_columns_in_use_give_entries_and_products() -> None:
+def test_columns_in_use_give_products() -> None:
     G = gram(12)
     cache = ColumnCache(DenseGram(G))
     for atom in (7, 1):
         cache.column(atom, np.zeros(12))
-    assert cache.entry(3, 7) == G[3, 7]
-    np.testing.assert_array_equal(cache.used(np.array([1, 7])), G[:, [1, 7]])
     w = np.zeros(12)
     w[[1, 7]] = 0.5, 2
     np.testing.assert_allclose(cache.product(w), G @ w)
@@ -92,21 +91,21 @@ def test_any_order_within_any_budget(wanted: list[int], batch: int, room: int, s
     assert len(source.asked) <= len(set(wanted))
 
 
-def playing(picks: list[int]) -> columns.Play:
+def forecasting(picks: list[int]) -> columns.Forecast:
     return lambda atoms, G: iter(picks)
 
 
-def test_what_was_played_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_forecast_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "BATCH", 4)
-    monkeypatch.setattr(columns, "WORTH_PLAYING", 0)
+    monkeypatch.setattr(columns, "MIN_FORECAST_WORK", 0)
     source = Counting(gram(30))
     cache = ColumnCache(source)
     scores = np.arange(30.0)
-    cache.column(29, scores, playing([29, 3, 29, 28, 5, 7]))
+    cache.column(29, scores, forecasting([29, 3, 29, 28, 5, 7]))
     assert source.asked == [[29, 3, 28, 5]]
-    cache.column(3, scores, playing([]))
+    cache.column(3, scores, forecasting([]))
     assert len(source.asked) == 1
-    cache.column(10, scores, playing([3, 28, 11]))  # known columns are not asked for again
+    cache.column(10, scores, forecasting([3, 28, 11]))  # known columns are not asked for again
     assert source.asked[1] == [10, 11]
 
 
@@ -116,12 +115,12 @@ def test_what_was_played_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     st.integers(2, 9),
     st.integers(0, 1000),
 )
-def test_a_play_sees_the_gram_matrix_of_its_atoms(wanted: list[int], batch: int, seed: int) -> None:
+def test_a_forecast_sees_the_gram_of_its_atoms(wanted: list[int], batch: int, seed: int) -> None:
     G = gram(40)
     rng = np.random.default_rng(seed)
     seen = 0
 
-    def play(atoms: np.ndarray, among: np.ndarray) -> Iterator[int]:
+    def forecast(atoms: np.ndarray, among: np.ndarray) -> Iterator[int]:
         nonlocal seen
         seen += 1
         assert len(set(atoms)) == len(atoms)
@@ -131,15 +130,15 @@ def test_a_play_sees_the_gram_matrix_of_its_atoms(wanted: list[int], batch: int,
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(columns, "BATCH", batch)
-        patch.setattr(columns, "WORTH_PLAYING", 0)
+        patch.setattr(columns, "MIN_FORECAST_WORK", 0)
         cache = ColumnCache(DenseGram(G))
         for atom in wanted:
-            column = cache.column(atom, rng.normal(size=40), play)
+            column = cache.column(atom, rng.normal(size=40), forecast)
             np.testing.assert_array_equal(column, G[:, atom])
     assert seen >= 1
 
 
-def test_cheap_columns_are_fetched_without_playing() -> None:
+def test_cheap_columns_are_fetched_without_a_forecast() -> None:
     def never(atoms: np.ndarray, among: np.ndarray) -> Iterator[int]:
         raise AssertionError
 

@@ -10,11 +10,8 @@ from rfcdask import threads
 from rfcdask.blocks import CosineBlock
 from rfcdask.kernels import get_kernel
 from rfcdask.selection import candidates as candidates_module
-from rfcdask.selection import tiles
-from rfcdask.selection.all_pairs import AllPairs
 from rfcdask.selection.candidates import Candidates
-from rfcdask.selection.objective import gram
-from rfcdask.selection.sampled_pairs import SampledPairs
+from rfcdask.selection.objective import AllPairs, SampledPairs, gram
 from rfcdask.selection.target import PairTarget, RowTarget
 from tests.reference import exact_kernel
 
@@ -28,8 +25,8 @@ GAMMA, M, P, N_ATOMS = 0.2, 83, 4, 230
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut small problems into several ragged tiles."""
     monkeypatch.setattr(candidates_module, "TILE", 64)
-    monkeypatch.setattr(tiles, "ROW_BLOCK", 32)
-    monkeypatch.setattr(tiles, "PART", 16)
+    monkeypatch.setattr(candidates_module, "ROW_BLOCK", 32)
+    monkeypatch.setattr(candidates_module, "SMALL_TILE", 16)
 
 
 @dataclass
@@ -112,7 +109,7 @@ def test_gram_equals_the_explicit_product(
     assert columns.dtype == dtype
     assert np.max(np.abs(columns - expected[:, some]) / scale[:, some]) < TOLERANCE[dtype]
     others = np.arange(7, 120)
-    entries = found.roughly(found.values(some), found.values(others))
+    entries = found.approximate_gram(found.values(some), found.values(others))
     at = np.ix_(some, others)
     assert entries.dtype == dtype
     rough = 2 / len(problem.X) if not sampled and not paired else TOLERANCE[dtype]
@@ -145,7 +142,7 @@ def test_target_of_candidates_has_the_row_sums_of_the_gram() -> None:
     assert norm2 == pytest.approx(G.sum(), rel=1e-9)
 
 
-def test_values_in_the_precision_of_products_angles_in_that_of_the_data() -> None:
+def test_angles_are_as_precise_as_the_data() -> None:
     rng = np.random.default_rng(1)
     X = 1e5 + rng.normal(size=(70, 2))  # float32 angles would be wrong in the second digit
     W, b = rng.normal(size=(2, 90)), np.zeros(90)
@@ -160,13 +157,13 @@ def test_values_in_the_precision_of_products_angles_in_that_of_the_data() -> Non
 
 @pytest.mark.parametrize("budget", [PLENTY, 0])
 @pytest.mark.parametrize("paired", [False, True])
-def test_parts_and_some_agree(budget: int, paired: bool) -> None:
+def test_parts_of_tiles_and_of_chosen_atoms_agree(budget: int, paired: bool) -> None:
     problem = Problem.make(F64, paired, sampled=False)
     candidates = Candidates(problem.block, problem.X, F64, budget)
     tiles = [candidates.parts(tile) for tile in candidates.tiles()]
     atoms = np.array([229, 0, 100])
     assert len(tiles) == 4
-    for k, chosen in enumerate(candidates.some(atoms)):
+    for k, chosen in enumerate(candidates.parts_of(atoms)):
         whole = np.vstack([parts[k] for parts in tiles])
         np.testing.assert_allclose(chosen, whole[atoms], atol=1e-14)
 
@@ -188,7 +185,7 @@ def test_no_bit_depends_on_the_number_of_threads(
     def answers() -> list[np.ndarray]:
         found = problem.objective(F32, budget, sampled)
         target = problem.target("labels", found, budget)
-        rough = found.roughly(found.values(atoms), found.values(np.arange(300)))
+        rough = found.approximate_gram(found.values(atoms), found.values(np.arange(300)))
         return [found.columns(atoms), rough, found.squared_norms(), *found.correlations(target)]
 
     results = []

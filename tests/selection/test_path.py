@@ -13,11 +13,11 @@ from threadpoolctl import threadpool_limits
 from rfcdask.blocks import CosineBlock
 from rfcdask.kernels import get_kernel
 from rfcdask.selection import Path, columns, frank_wolfe, giga, path, pursuit
-from rfcdask.selection.all_pairs import AllPairs
 from rfcdask.selection.candidates import Candidates
-from rfcdask.selection.columns import ColumnCache, DenseGram
-from rfcdask.selection.objective import gram
-from rfcdask.selection.path import SOLVERS, check_solver, follow
+from rfcdask.selection.columns import ColumnCache
+from rfcdask.selection.objective import AllPairs, DenseGram, gram
+from rfcdask.selection.path import run_solver
+from rfcdask.selection.solvers import SOLVERS, check_solver
 from rfcdask.selection.target import RowTarget
 from tests.reference import feature_products, gram_form
 
@@ -27,7 +27,7 @@ Solve = Callable[..., Path]
 
 def solved(name: str, R: np.ndarray, t: np.ndarray, size: int, refit: bool) -> Path:
     G, c, norm2 = gram_form(R, t)
-    return follow(SOLVERS[name](ColumnCache(DenseGram(G)), c, norm2), size, refit=refit)
+    return run_solver(SOLVERS[name](ColumnCache(DenseGram(G)), c, norm2), size, refit=refit)
 
 
 @pytest.mark.parametrize("refit", [False, True])
@@ -125,7 +125,7 @@ def test_columns_on_demand_give_the_same_selection(
     objective, c, norm2 = all_pairs(2**30)
     whole = solve(gram(objective), c, norm2, 60)
     monkeypatch.setattr(columns, "BATCH", batch)
-    monkeypatch.setattr(columns, "WORTH_PLAYING", 0)
+    monkeypatch.setattr(columns, "MIN_FORECAST_WORK", 0)
     again, c, norm2 = all_pairs(0)
     demanded = solve(again, c, norm2, 60)
     np.testing.assert_array_equal(demanded.states[-1].atoms, whole.states[-1].atoms)
@@ -133,17 +133,17 @@ def test_columns_on_demand_give_the_same_selection(
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_playing_ahead_halves_what_is_fetched(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forecast_halves_what_is_fetched(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fetched, chosen = [], []
-    for worth in (columns.WORTH_PLAYING, math.inf):
-        monkeypatch.setattr(columns, "WORTH_PLAYING", worth)
+    for worth in (columns.MIN_FORECAST_WORK, math.inf):
+        monkeypatch.setattr(columns, "MIN_FORECAST_WORK", worth)
         objective, c, norm2 = all_pairs(2**30, m=1000, p=10, n=2000)
         asked: list[int] = []
         fetch = objective.columns
         monkeypatch.setattr(
             objective, "columns", lambda atoms, a=asked, f=fetch: a.extend(atoms) or f(atoms)
         )
-        found = follow(SOLVERS[name](ColumnCache(objective), c, norm2), 150, refit=False)
+        found = run_solver(SOLVERS[name](ColumnCache(objective), c, norm2), 150, refit=False)
         assert len(asked) == len(set(asked))
         fetched.append(len(asked))
         chosen.append(found.states[-1].atoms)
@@ -169,7 +169,7 @@ def test_many_candidates_do_not_depend_on_blas_threads(name: str) -> None:
         def values(self, atoms: np.ndarray) -> np.ndarray:
             return A[atoms]
 
-        def roughly(self, A: np.ndarray, B: np.ndarray) -> np.ndarray:
+        def approximate_gram(self, A: np.ndarray, B: np.ndarray) -> np.ndarray:
             return np.einsum("ij,kj->ik", A, B)
 
     t = np.einsum("ij,i->j", A, rng.random(len(A)))
@@ -179,7 +179,7 @@ def test_many_candidates_do_not_depend_on_blas_threads(name: str) -> None:
     for threads in (1, 2):
         with threadpool_limits(threads, user_api="blas"):
             solver = SOLVERS[name](ColumnCache(Products()), c, norm2)
-            found.append(follow(solver, 12, refit=True))
+            found.append(run_solver(solver, 12, refit=True))
     one, two = found
     np.testing.assert_array_equal(one.weights, two.weights)
     np.testing.assert_array_equal(one.errors, two.errors)
@@ -200,7 +200,7 @@ def test_the_last_state_is_where_the_solver_stopped(name: str) -> None:
         ]
         shrunk += any(len(b.atoms) < len(a.atoms) for a, b in pairwise(seen))
         solver = SOLVERS[name](ColumnCache(DenseGram(G)), c, norm2)
-        found = follow(solver, 50, refit=True, max_iterations=60)
+        found = run_solver(solver, 50, refit=True, max_iterations=60)
         np.testing.assert_array_equal(found.states[-1].atoms, seen[-1].atoms)
         np.testing.assert_array_equal(found.states[-1].weights, seen[-1].weights)
     assert shrunk > 0
@@ -217,7 +217,7 @@ def test_gathered_rounding_errors_are_cleared_when_no_step_helps(name: str) -> N
     q = 1.5 * c  # as if much had been added up wrong: no atom seems of any use
     if name == "giga":
         q = c * (solver.w @ G @ solver.w) / (solver.w @ c)
-    solver._hold(solver.w, q)
+    solver._set_weights(solver.w, q)
     assert solver._try_step() is None
     assert solver.step() is not None
     np.testing.assert_allclose(solver.q, G @ solver.w, rtol=1e-9, atol=1e-12)

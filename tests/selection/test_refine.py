@@ -10,9 +10,9 @@ from rfcdask.kernels import get_kernel
 from rfcdask.selection import refine as module
 from rfcdask.selection.refine import (
     CentredCSR,
-    Features,
-    Refined,
-    Rows,
+    FeatureParameters,
+    RefineResult,
+    RowsWithTarget,
     centred,
     heldout_error,
     refine,
@@ -24,22 +24,24 @@ F32 = np.dtype(np.float32)
 GAMMA = 0.15
 
 
-def start(p: int, n: int, paired: bool, seed: int = 0) -> Features:
+def start(p: int, n: int, paired: bool, seed: int = 0) -> FeatureParameters:
     rng = np.random.default_rng(seed)
     W = np.sqrt(2 * GAMMA) * rng.normal(size=(p, n)) / (2 * np.pi)
     scales = np.sqrt((1 if paired else 2) / n) * rng.uniform(0.7, 1.3, n)
     phases = rng.uniform(-0.5, 0.5, n)
-    return Features(*(a.astype(np.float32) for a in (W, phases, scales)), paired)
+    return FeatureParameters(*(a.astype(np.float32) for a in (W, phases, scales)), paired)
 
 
-def some_rows(m: int, p: int, seed: int, *, sparse: bool = False, labels: bool = False) -> Rows:
+def some_rows(
+    m: int, p: int, seed: int, *, sparse: bool = False, labels: bool = False
+) -> RowsWithTarget:
     rng = np.random.default_rng(seed)
     X = random_csr(rng, (m, p), "float32", density=0.7)
     X = X if sparse else X.toarray()
     y = 0.5 * rng.normal(size=(m, 2)) if labels else None
     target = RowTarget(X, get_kernel("rbf"), GAMMA, labels=y, dtype=F32, budget=2**28)
     origin = np.linspace(-0.4, 0.5, p, dtype=np.float32)
-    return Rows(CentredCSR(X, origin) if sparse else X, target)
+    return RowsWithTarget(CentredCSR(X, origin) if sparse else X, target)
 
 
 def in_float64(X: np.ndarray | CentredCSR) -> np.ndarray:
@@ -71,7 +73,7 @@ def test_gradient_equals_finite_differences(paired: bool, sparse: bool, labels: 
     T = exact_kernel("rbf", X, X, GAMMA)
     if labels:
         T += rows.target.labels @ rows.target.labels.T
-    parameters = [np.array(value, np.float64) for value in features.parameters()]
+    parameters = [np.array(value, np.float64) for value in features.arrays()]
     for k, gradient in enumerate(found):
         expected = np.empty(parameters[k].shape)
         for place in np.ndindex(*expected.shape):
@@ -94,13 +96,15 @@ def test_heldout_error_is_the_relative_error_over_pairs(paired: bool, sparse: bo
     features = start(5, 20, paired)
     X = in_float64(rows.X)
     T = exact_kernel("rbf", X, X, GAMMA)
-    parameters = [np.array(value, np.float64) for value in features.parameters()]
+    parameters = [np.array(value, np.float64) for value in features.arrays()]
     off = T - np.diag(np.diag(T))
     expected = np.sqrt(plain_loss(parameters, paired, X, T) * 300**2 / np.sum(off**2))
     assert heldout_error(features, rows.X, rows.whole_target()) == pytest.approx(expected, rel=1e-5)
 
 
-def run(paired: bool = False, steps: int = 60, unit: float | None = None, **kinds: bool) -> Refined:
+def run(
+    paired: bool = False, steps: int = 60, unit: float | None = None, **kinds: bool
+) -> RefineResult:
     return refine(
         start(5, 25, paired),
         some_rows(400, 5, 3, **kinds),
@@ -133,19 +137,17 @@ def test_never_worse_than_what_came_in() -> None:
     found = run(unit=1e3)  # steps of a thousand times the right size
     assert found.errors[1:].min() > found.error_before
     assert found.error_after == found.error_before
-    for mine, given in zip(
-        found.features.parameters(), start(5, 25, False).parameters(), strict=True
-    ):
+    for mine, given in zip(found.features.arrays(), start(5, 25, False).arrays(), strict=True):
         np.testing.assert_array_equal(mine, given)
 
 
 def test_given_features_stay_as_they_are() -> None:
     features = start(5, 10, paired=False)
-    before = [value.copy() for value in features.parameters()]
+    before = [value.copy() for value in features.arrays()]
     rows = some_rows(60, 5, 6)
     rng = np.random.default_rng(0)
     refine(features, rows, rows, n_steps=5, frequency_unit=0.5, rng=rng)
-    for now, then in zip(features.parameters(), before, strict=True):
+    for now, then in zip(features.arrays(), before, strict=True):
         np.testing.assert_array_equal(now, then)
 
 
@@ -171,7 +173,7 @@ def test_no_bit_depends_on_the_number_of_threads(
             results.append(run(paired, steps=20, sparse=sparse, labels=True))
     for other in results[1:]:
         np.testing.assert_array_equal(other.errors, results[0].errors)
-        pairs = zip(other.features.parameters(), results[0].features.parameters(), strict=True)
+        pairs = zip(other.features.arrays(), results[0].features.arrays(), strict=True)
         for mine, theirs in pairs:
             np.testing.assert_array_equal(mine, theirs)
 
@@ -181,7 +183,9 @@ def test_batches_are_smaller_than_the_rows(monkeypatch: pytest.MonkeyPatch) -> N
     sizes = []
     whole = module._gradient
 
-    def watched(features: Features, X: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, ...]:
+    def watched(
+        features: FeatureParameters, X: np.ndarray, target: np.ndarray
+    ) -> tuple[np.ndarray, ...]:
         sizes.append((X.shape[0], *target.shape))
         return whole(features, X, target)
 
@@ -217,9 +221,13 @@ def test_sparse_rows_are_refined_as_well_as_dense_ones(paired: bool) -> None:
     for rows in (X.toarray(), X):
         _, mean, move = centred(rows)
         given = start(12, 40, paired)
-        features = Features(given.turns, given.phases + mean @ given.turns, given.scales, paired)
+        features = FeatureParameters(
+            given.turns, given.phases + mean @ given.turns, given.scales, paired
+        )
         parts = [
-            Rows(move(part), RowTarget(part, get_kernel("rbf"), GAMMA, dtype=F32, budget=2**28))
+            RowsWithTarget(
+                move(part), RowTarget(part, get_kernel("rbf"), GAMMA, dtype=F32, budget=2**28)
+            )
             for part in (rows[:400], rows[400:])
         ]
         rng = np.random.default_rng(5)

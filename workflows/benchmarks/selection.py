@@ -17,9 +17,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rfcdask.features.compression import Compression
-from rfcdask.features.random import draw_candidates
+from rfcdask.frequencies import draw_candidates
 from rfcdask.kernels import get_kernel
+from rfcdask.selection.compress import (
+    CompressionSettings,
+    LabelledRows,
+    Selection,
+    heldout_errors,
+    row_target,
+    select,
+)
 
 Array = npt.NDArray[Any]
 CANDIDATES, PAIRS, FEATURES, COLUMNS, GAMMA = 5000, 20_000, 500, 28, 0.02
@@ -70,15 +77,33 @@ def plain_giga(
     return np.flatnonzero(w)
 
 
-def ours(X: Array, pairs: tuple[Array, Array] | None, seed: int, **settings: Any) -> Compression:
+def settings_of(**others: Any) -> CompressionSettings:
+    """Return the paper's setting, with some of it changed."""
+    given: dict[str, Any] = {
+        "kernel": get_kernel("rbf"),
+        "gamma": GAMMA,
+        "n_atoms": FEATURES,
+        "n_candidates": CANDIDATES,
+        "sampling": "iid",
+        "phases": "random",
+        "exact_target": False,
+        "solver": "giga",
+        "refit": False,
+        "tol": None,
+        "refine_steps": 0,
+        "seed": 0,
+        "memory_budget": 3 * 2**30,
+    }
+    return CompressionSettings(**(given | others))
+
+
+def ours(X: Array, pairs: tuple[Array, Array] | None, **others: Any) -> Selection:
     """Run our selection on gathered rows: no refinement, and no errors on held-out rows."""
-    given = {"n_atoms": FEATURES, "n_candidates": CANDIDATES, "exact_target": False} | settings
-    refit = given.pop("refit", False)
-    found = Compression(
-        kernel=get_kernel("rbf"), gamma=GAMMA, sampling="iid", phases="random", seed=seed, **given
-    )
-    found.choose(X, pairs, None, solver="giga", refit=refit)
-    return found
+    return select(LabelledRows(X), pairs, settings_of(**others))
+
+
+def picked(found: Selection) -> Array:
+    return found.path.states[-1].atoms
 
 
 def compare(repeats: int = 8) -> dict[str, float]:
@@ -89,7 +114,7 @@ def compare(repeats: int = 8) -> dict[str, float]:
     X = rows_of(40_000)
     rng = np.random.default_rng(1)
     i, j = rng.integers(0, 20_000, PAIRS), rng.integers(20_000, 40_000, PAIRS)
-    ours(X[:50], None, 0, n_atoms=4, n_candidates=50)  # compile
+    ours(X[:50], None, n_atoms=4, n_candidates=50)  # compile
     times: dict[str, list[float]] = {
         "plain": [],
         "single": [],
@@ -106,9 +131,9 @@ def compare(repeats: int = 8) -> dict[str, float]:
         times[name].append(time.perf_counter() - started)
 
     for repeat in range(repeats):
-        clock("pairs", lambda: ours(X, (i, j), 0).selected)
-        clock("rows", lambda: ours(X[:2000], None, 0).selected)
-        clock("kernel", lambda: ours(X[:2000], None, 0, exact_target=True).selected)
+        clock("pairs", lambda: picked(ours(X, (i, j))))
+        clock("rows", lambda: picked(ours(X[:2000], None)))
+        clock("kernel", lambda: picked(ours(X[:2000], None, exact_target=True)))
         if repeat % 3 == 1:
             clock("tuned", lambda: plain_giga(X, i, j, 0, dtype=np.float32, tuned=True))
             clock("single", lambda: plain_giga(X, i, j, 0, dtype=np.float32))
@@ -121,13 +146,15 @@ def large() -> None:
     """Choose 1,000 of 100,000 candidates on all pairs of 5,000 rows."""
     X = rows_of(5000)
     started = time.perf_counter()
-    found = ours(X, None, 0, n_atoms=1000, n_candidates=100_000, exact_target=True, refit=True)
-    found.judge(rows_of(1000, seed=99), None, None)
+    settings = settings_of(n_atoms=1000, n_candidates=100_000, exact_target=True, refit=True)
+    found = select(LabelledRows(X), None, settings)
+    heldout = row_target(LabelledRows(rows_of(1000, seed=99)), found.block, settings)
+    error = heldout_errors(found, heldout, settings)[-1]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(
-        f"{len(found.selected)} of 100,000 candidates on all pairs of 5,000 rows: "
+        f"{len(picked(found))} of 100,000 candidates on all pairs of 5,000 rows: "
         f"{time.perf_counter() - started:.0f} s, peak {peak:.2f} GiB, "
-        f"held-out error {found.heldout_error:.4f}"
+        f"held-out error {error:.4f}"
     )
 
 

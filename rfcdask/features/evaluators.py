@@ -1,0 +1,164 @@
+"""What evaluates one block of rows for the maps that are more than cosines: numpy only.
+
+Cosine features are evaluated by `CosineBlock` in the hot loop; here are their random projection
+(RFM-JL) and the kernel values against landmark rows (Nyström).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from rfcdask._types import Array, IntArray, Matrix
+from rfcdask.blocks import CosineBlock, check_finite, draw_block
+from rfcdask.hadamard import hadamard_rows, padded_size
+from rfcdask.kernels import Kernel
+from rfcdask.seeds import stream
+from rfcdask.threads import map_tiles
+
+DrawArguments = tuple[str | Kernel, float, int, int, str, str, int]
+"""Kernel, gamma, columns, number of frequencies, sampling, phases and seed of a draw."""
+_TILE = 256
+_SMALLEST_EIGENVALUE = {4: 1e-6, 8: 1e-12}
+"""Relative to the largest, by bytes of a kernel value: the inverse root blows its rounding up."""
+
+
+@dataclass(frozen=True)
+class GaussianProjection:
+    """A dense Gaussian matrix, ``(n_in, n_out)``, entries N(0, 1 / n_out)."""
+
+    matrix: Array
+
+    @classmethod
+    def draw(cls, n_in: int, n_out: int, dtype: np.dtype, seed: int) -> GaussianProjection:
+        """Draw the matrix from a seed."""
+        rng = stream(seed, "projection")
+        return cls((rng.standard_normal((n_in, n_out)) / np.sqrt(n_out)).astype(dtype))
+
+    def apply(self, Z: Array) -> Array:
+        """Project the rows of Z."""
+        return np.asarray(Z @ self.matrix)
+
+
+@dataclass(frozen=True)
+class HadamardProjection:
+    """Random signs, a Walsh-Hadamard transform and a sample of its rows."""
+
+    signs: Array
+    kept: Array
+    size: int
+
+    @classmethod
+    def draw(cls, n_in: int, n_out: int, dtype: np.dtype, seed: int) -> HadamardProjection:
+        """Draw signs and rows from a seed."""
+        rng = stream(seed, "projection")
+        size = padded_size(max(n_in, n_out))
+        signs = (rng.integers(0, 2, n_in) * 2.0 - 1.0) / np.sqrt(n_out)
+        return cls(signs.astype(dtype), rng.choice(size, n_out, replace=False), size)
+
+    def apply(self, Z: Array) -> Array:
+        """Project the rows of Z."""
+        work = np.zeros((Z.shape[0], self.size), Z.dtype)
+        np.multiply(Z, self.signs, out=work[:, : Z.shape[1]])
+        hadamard_rows(work)
+        return work[:, self.kept]
+
+
+@dataclass(frozen=True)
+class ProjectedBlock:
+    """Candidate features and their projection, evaluated a tile of rows at a time."""
+
+    candidates: CosineBlock
+    projection: GaussianProjection | HadamardProjection
+    n_outputs: int
+
+    def __call__(self, X: Matrix, n_threads: int = 1, where: str = "") -> Array:
+        """Evaluate on the rows of X without ever holding all candidates of all rows."""
+        out = np.empty((X.shape[0], self.n_outputs), self.candidates.phases.dtype)
+
+        def fill(start: int) -> None:
+            rows = X[start : start + _TILE]
+            check_finite(rows, start, where)
+            values = self.candidates(rows, where=where)
+            out[start : start + _TILE] = self.projection.apply(values)
+
+        map_tiles(fill, range(0, X.shape[0], _TILE), n_threads)
+        return out
+
+
+def build_projected(
+    projection: str, n_outputs: int, drawn: DrawArguments, seed: int, dtype: np.dtype
+) -> ProjectedBlock:
+    """Make the evaluator from seeds alone: it is too large to travel in a graph."""
+    candidates = draw_block(*drawn, dtype)
+    kind = GaussianProjection if projection == "gaussian" else HadamardProjection
+    projected = kind.draw(candidates.n_outputs, n_outputs, dtype, seed)
+    return ProjectedBlock(candidates, projected, n_outputs)
+
+
+@dataclass(frozen=True)
+class NystroemBlock:
+    """Kernel values against the landmarks times a normalisation."""
+
+    landmarks: Matrix
+    normalization: Array
+    kernel: Kernel
+    gamma: float
+    dtype: np.dtype
+
+    def __call__(self, X: Matrix, n_threads: int = 1, where: str = "") -> Array:
+        """Evaluate on the rows of X, a tile at a time."""
+        inside = self.normalization.dtype
+        out = np.empty((X.shape[0], self.normalization.shape[1]), self.dtype)
+
+        def fill(start: int) -> None:
+            rows = X[start : start + _TILE]
+            check_finite(rows, start, where)
+            K = self.kernel.exact(rows.astype(inside, copy=False), self.landmarks, self.gamma)
+            out[start : start + _TILE] = K @ self.normalization
+
+        map_tiles(fill, range(0, X.shape[0], _TILE), n_threads)
+        return out
+
+
+def rpcholesky(
+    kernel: Kernel, gamma: float, rows: Matrix, size: int, rng: np.random.Generator
+) -> IntArray:
+    """Choose `size` rows by randomly pivoted Cholesky: each in proportion to what is left of it.
+
+    Parameters
+    ----------
+    kernel, gamma
+        The kernel, with closed form; its diagonal is 1.
+    rows : array or CSR of shape (m, p)
+    size : int
+        At most this many; fewer when the kernel matrix has lower numeric rank.
+    rng : numpy.random.Generator
+    """
+    m = rows.shape[0]
+    rows = rows.astype(np.float64, copy=False)  # rounding would hide what is left of a row
+    left = np.ones(m)
+    F = np.zeros((size, m))
+    chosen: list[int] = []
+    for k in range(size):
+        if left.max() < 1e-10:
+            break
+        pivot = int(rng.choice(m, p=left / left.sum()))
+        column = kernel.matrix(rows, rows[[pivot]], gamma)[:, 0]
+        column -= F[:k].T @ F[:k, pivot]
+        F[k] = column / np.sqrt(column[pivot])
+        left = np.maximum(left - F[k] ** 2, 0)
+        left[pivot] = 0
+        chosen.append(pivot)
+    return np.array(chosen, np.int64)
+
+
+def inverse_root(kernel: Kernel, gamma: float, landmarks: Matrix) -> Array:
+    """Return the inverse square root of the landmarks' kernel matrix, ``(J, J)``, in float64."""
+    rows = landmarks.astype(np.float64)
+    values, vectors = scipy.linalg.eigh(kernel.matrix(rows, rows, gamma))
+    smallest = _SMALLEST_EIGENVALUE[landmarks.dtype.itemsize]
+    values = np.maximum(values, smallest * values[-1])
+    return np.asarray((vectors / np.sqrt(values)) @ vectors.T)
