@@ -27,6 +27,8 @@ TIMEOUT = "10s"
 """How long to try to reach a scheduler."""
 WORKER_SECONDS = 5.0
 """How long to wait for the first worker before saying that there is none."""
+RESTART = "5 minutes"
+"""How long a local worker that died may take to come back."""
 CORES_A_WORKER = 4
 """A worker process costs 250 MB before it does anything and the hot loops let go of the GIL."""
 DASHBOARD = "127.0.0.1:0"
@@ -151,7 +153,9 @@ def _local_cluster(
             security=True if security is True else make_security(security),
             **more,
         )
-    with cluster:
+    # By default the cluster gives a worker up for good that takes 15 s to restart, as on a busy
+    # machine, and then nobody is left to do the work.
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": RESTART}), cluster:
         yield cluster
 
 

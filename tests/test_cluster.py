@@ -44,6 +44,8 @@ def test_a_local_cluster_lives_as_long_as_the_block() -> None:
         limits = [worker["memory_limit"] for worker in client.scheduler_info()["workers"].values()]
         assert limits == [10**9, 10**9]
         assert client.dashboard_link.startswith("http://127.0.0.1:")
+        # Dask's own 15 s are less than a restart takes on a busy machine.
+        assert dask.config.get("distributed.deploy.lost-worker-timeout") == "5 minutes"
     assert not any(psutil.pid_exists(pid) for pid in pids.values())
     assert current_client() is None
 
