@@ -14,9 +14,7 @@ from fsspec.core import url_to_fs
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore
 
-PARTIAL_SUFFIX = ".partial"
-"""How zarr and this module end the names of files that are still being written."""
-
+from rfcdask.replacing import PARTIAL, whole_file
 
 _LOCAL = ("file://", "local://")
 
@@ -83,22 +81,17 @@ class Location:
         data: bytes = fs.cat_file(_join(root, name), start=start, end=stop)
         return data
 
-    def write(self, name: str, data: bytes | memoryview) -> None:
-        """Write one object so that it is there whole or not at all."""
+    def write(self, name: str, data: bytes | memoryview, *, lasting: bool = True) -> None:
+        """Write one object so that it is there whole or not at all; `lasting`: also on the disk."""
         fs, root = self.filesystem()
         path = _join(root, name)
         if not self.is_local:
-            fs.pipe_file(path, bytes(data))
+            fs.pipe_file(path, data if isinstance(data, bytes) else bytes(data))
             return
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        part = f"{path}.{uuid.uuid4().hex}{PARTIAL_SUFFIX}"
-        try:
-            with open(part, "wb") as file:
-                file.write(data)
-            os.replace(part, path)
-        except BaseException:
-            Path(part).unlink(missing_ok=True)
-            raise
+        # A task that is tried again may write the same object at the same time.
+        part = Path(f"{path}.{uuid.uuid4().hex}{PARTIAL}")
+        with whole_file(Path(path), part=part, lasting=lasting) as file:
+            file.write(data)
 
     def delete(self, name: str = "") -> None:
         """Remove an object or everything below it, if it is there."""
@@ -120,7 +113,7 @@ class Location:
     def sweep_partial_files(self) -> None:
         """Remove what a killed process left half written."""
         if self.is_local:
-            for part in Path(self.url).rglob(f"*{PARTIAL_SUFFIX}"):
+            for part in Path(self.url).rglob(f"*{PARTIAL}"):
                 part.unlink(missing_ok=True)
 
     def free_bytes(self) -> int | None:

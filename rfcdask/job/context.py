@@ -15,8 +15,9 @@ import numpy as np
 from rfcdask._types import Array
 from rfcdask.data import Dataset, open_dataset
 from rfcdask.job.finer import with_small_blocks
-from rfcdask.job.folder import RunFolder, read_json, whole_file
+from rfcdask.job.folder import RunFolder, read_json
 from rfcdask.job.settings import Settings
+from rfcdask.replacing import whole_file
 from rfcdask.standardize import Standardizer
 
 FEATURE_BLOCK = 24 * 2**20
