@@ -12,8 +12,8 @@ from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
 from rfcdask.data.errors import DamagedStoreError
 
-FORMAT = 1
-"""Number of the store's layout; raised when a reader of the old one would misread it."""
+FORMAT = 2
+"""Number of the store's layout: 2 has a manifest, 1 has none and is still read."""
 
 BLOCK_BYTES = 64 * 2**20
 CHUNK_BYTES = 768 * 2**10
@@ -48,6 +48,11 @@ class Layout:
     def block_bytes(self) -> int:
         """Size of one uncompressed block of X."""
         return self.block_rows * self.n_columns * np.dtype(self.dtype).itemsize
+
+    @property
+    def chunks_a_block(self) -> int:
+        """Chunks of a full shard."""
+        return self.block_rows // self.chunk_rows
 
     def span(self, block: int) -> tuple[int, int]:
         """Return the first row of a block and the one after its last."""

@@ -110,6 +110,14 @@ class Location:
             str(item).rstrip("/").rpartition("/")[2] for item in fs.ls(path, detail=False)
         )
 
+    def sizes(self, folder: str = "") -> dict[str, int]:
+        """Return the sizes of all objects below a folder by their names, from one listing."""
+        fs, root = self.filesystem()
+        fs.invalidate_cache()  # others may have written there since it was last listed
+        top = str(fs._strip_protocol(_join(root, folder)))
+        found = fs.find(top, detail=True)
+        return {str(path)[len(top) + 1 :]: int(item["size"]) for path, item in found.items()}
+
     def sweep_partial_files(self) -> None:
         """Remove what a killed process left half written."""
         if self.is_local:
