@@ -38,8 +38,7 @@ def _take(path: Path, refusal: Exception) -> int:
     import fcntl
 
     while True:
-        # Never through a link, and nothing is written: what lies there stays as it is.
-        handle = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        handle = _open(path)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_that_file(handle, path):
@@ -50,6 +49,17 @@ def _take(path: Path, refusal: Exception) -> int:
                 raise refusal from None
             raise
         os.close(handle)  # the process before removed this file: the lock is another one now
+
+
+def _open(path: Path) -> int:
+    """Open the file, never through a link, and for reading: what lies there stays as it is."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        what = "it is a link, and no lock is taken through a link; remove it"
+        raise OSError(errno.ELOOP, what, str(path)) from None
 
 
 def _is_that_file(handle: int, path: Path) -> bool:

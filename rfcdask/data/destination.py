@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -83,17 +83,19 @@ def found_finished(location: Location, request: Request, *, overwrite: bool) -> 
     return False
 
 
-def only_writer(location: Location) -> AbstractContextManager[None]:
+@contextmanager
+def only_writer(location: Location) -> Iterator[None]:
     """Keep a second process on this machine from writing the same local store."""
-    if not location.is_local:
-        return nullcontext()
-    path = lock_beside(Path(os.path.realpath(location.url)))
-    with destination_errors(location):
-        path.parent.mkdir(parents=True, exist_ok=True)
     refusal = StoreExistsError(
         f"another process is writing {location}: wait for it, or choose another destination."
     )
-    return only_process(path, refusal)
+    with ExitStack() as held:
+        if location.is_local:
+            path = lock_beside(Path(os.path.realpath(location.url)))
+            with destination_errors(location):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                held.enter_context(only_process(path, refusal))
+        yield
 
 
 def is_finished(location: Location) -> bool:

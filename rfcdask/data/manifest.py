@@ -66,7 +66,7 @@ def seal_of(data: Any, n_chunks: int, *, deep: bool = False) -> Seal:
     last = stops.astype(np.int64)[:, None] + np.arange(-4, 0)
     sums[here] = values[last].view("<u4")[:, 0]
     for chunk, stop in zip(here if deep else (), stops.tolist(), strict=False):
-        if google_crc32c.value(values[int(starts[chunk]) : stop - 4].tobytes()) != sums[chunk]:
+        if google_crc32c.value(values[int(starts[chunk]) : stop - 4]) != sums[chunk]:
             raise ValueError(f"the checksum of its chunk {chunk} does not match")
     return Seal(len(values), index, tuple(sums.tolist()))
 
@@ -81,7 +81,7 @@ def parse_index(tail: Array, n_chunks: int) -> tuple[Array, Array, int]:
     if len(tail) != index_bytes(n_chunks):
         raise ValueError(f"it has {len(tail)} bytes where its index alone has more")
     found = _stored_sum(tail)
-    if google_crc32c.value(tail[:-4].tobytes()) != found:
+    if google_crc32c.value(tail[:-4]) != found:
         raise ValueError("the checksum of its index does not match")
     places = tail[:-4].view("<u8").reshape(n_chunks, 2)
     return places[:, 0], places[:, 1], found

@@ -140,9 +140,10 @@ def _width(values: Array) -> int:
 
 def _sums(data: Any, counts: IntArray, width: int) -> IntArray:
     """Return the checksum of each bucket's rows."""
-    view, edges = memoryview(data), np.concatenate([[0], np.cumsum(counts) * width]).tolist()
-    parts = (bytes(view[a:b]) for a, b in pairwise(edges))
-    return np.fromiter((google_crc32c.value(part) for part in parts), np.int64, len(counts))
+    values = np.frombuffer(data, np.uint8)
+    edges = np.concatenate([[0], np.cumsum(counts) * width]).tolist()
+    sums = (google_crc32c.value(values[a:b]) for a, b in pairwise(edges))
+    return np.fromiter(sums, np.int64, len(counts))
 
 
 def read_run(plan: Plan, deal: Deal, block: int) -> Array:

@@ -11,13 +11,23 @@ from typing import Any
 
 from dask.base import tokenize
 
+from rfcdask.compute import current_client
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DamagedStoreError, DataError, UnfinishedStoreError
 from rfcdask.data.layout import FORMAT
 from rfcdask.data.location import Location
-from rfcdask.data.manifest import REMEDY, Manifest, read_manifest, shard_key
+from rfcdask.data.manifest import (
+    REMEDY,
+    Manifest,
+    known_manifest,
+    read_manifest,
+    seal_of,
+    shard_key,
+)
 from rfcdask.data.projection import SparseProjection, load_projection
 from rfcdask.data.reader import StoreReader, open_checked
+from rfcdask.data.run import call_later, run_tasks
+from rfcdask.progress import track
 
 
 def open_dataset(
@@ -252,3 +262,58 @@ def _projection(
         raise DamagedStoreError(
             f"the projection in {location} is damaged ({error}): {REMEDY}."
         ) from error
+
+
+def verify_location(location: Location, *, progress: Any = None, client: Any = None) -> int:
+    """Read every byte of a store and compare it with the manifest.
+
+    Returns
+    -------
+    int
+        Bytes that were read.
+
+    Raises
+    ------
+    DamagedStoreError
+        With the name of every file that is missing or is not what was written.
+    """
+    _, attrs = read_attrs(location)
+    check_attrs(location, attrs)
+    manifest = manifest_of(location, attrs)
+    if manifest is None:
+        raise DataError(
+            f"{location} was written by an earlier version and has no manifest to compare it with: "
+            "'rfcdask ingest OLD NEW' reads every chunk and writes a store with one."
+        )
+    sizes = manifest.sizes()
+    bad = wrong_sizes(manifest, location.sizes())
+    names = [name for name in sizes if name not in bad]
+    tasks = (call_later(file_problem, location, manifest.digest, name) for name in names)
+    with track("verifying", sum(map(sizes.__getitem__, names)), "bytes", progress=progress) as bar:
+        for name, problem in zip(names, run_tasks(tasks, current_client(client)), strict=True):
+            bar.advance(sizes[name])
+            if problem is not None:
+                bad[name] = f"{name}: {problem}"
+    if bad:
+        raise DamagedStoreError(
+            f"{location} is damaged, {len(bad)} of its {len(sizes)} files: "
+            f"{'; '.join(bad.values())}: {REMEDY}."
+        )
+    return sum(sizes.values())
+
+
+def file_problem(location: Location, digest: str, name: str) -> str | None:
+    """Say what is wrong with a file of a store; None when it is what was written."""
+    manifest = known_manifest(location, digest)
+    seal = manifest.seal(name)
+    try:
+        data = location.read(name)
+        if seal is None:
+            manifest.check_file(name, data)
+        elif seal_of(data, len(seal.chunks), deep=True) != seal:
+            return "it is not the shard that was written here"
+    except FileNotFoundError:
+        return "it is missing"
+    except ValueError as error:
+        return str(error)
+    return None
