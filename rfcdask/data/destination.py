@@ -93,7 +93,7 @@ def only_writer(location: Location) -> Iterator[None]:
         if location.is_local:
             path = lock_beside(Path(os.path.realpath(location.url)))
             with destination_errors(location):
-                path.parent.mkdir(parents=True, exist_ok=True)
+                os.makedirs(path.parent, exist_ok=True)
                 held.enter_context(only_process(path, refusal))
         yield
 
@@ -252,6 +252,8 @@ def finish(
     plan.location.sweep_partial_files()
     root = _files(attrs)
     plan.location.write(MANIFEST, _manifest(plan, records, files | root).to_bytes())
-    # The mark comes last: a store that says it is complete has a manifest of all that it is.
-    plan.location.write("zarr.json", root["zarr.json"])
+    # The mark comes last, when all the rest is on the disk: a store that says it is complete has a
+    # manifest of all that it is. Before that, whoever goes on reads every block that was written.
+    plan.location.sync()
+    plan.location.write("zarr.json", root["zarr.json"], lasting=True)
     Journal(plan.location).clear()

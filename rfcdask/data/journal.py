@@ -46,7 +46,8 @@ class BlockRecord:
 class Journal:
     """The records of one store, each with a checksum: a damaged one counts as not there.
 
-    A block counts as written once its record is there; its shards reached the disk before.
+    A block counts as written once its record is there. Nothing is forced to the disk for that: who
+    goes on compares every block with its record, and writes those anew that did not get there.
     """
 
     location: Location

@@ -14,7 +14,7 @@ from fsspec.core import url_to_fs
 from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore
 
-from rfcdask.replacing import PARTIAL, whole_file
+from rfcdask.replacing import PARTIAL, sync_all, whole_file
 
 _LOCAL = ("file://", "local://")
 
@@ -81,8 +81,11 @@ class Location:
         data: bytes = fs.cat_file(_join(root, name), start=start, end=stop)
         return data
 
-    def write(self, name: str, data: bytes | memoryview, *, lasting: bool = True) -> None:
-        """Write one object so that it is there whole or not at all; `lasting`: also on the disk."""
+    def write(self, name: str, data: bytes | memoryview, *, lasting: bool = False) -> None:
+        """Write one object so that it is there whole or not at all.
+
+        Only a `lasting` one is on the disk for certain, with all that :meth:`sync` was called for.
+        """
         fs, root = self.filesystem()
         path = _join(root, name)
         if not self.is_local:
@@ -92,6 +95,11 @@ class Location:
         part = Path(f"{path}.{uuid.uuid4().hex}{PARTIAL}")
         with whole_file(Path(path), part=part, lasting=lasting) as file:
             file.write(data)
+
+    def sync(self) -> None:
+        """Bring everything that was written to the disk; object stores do that by themselves."""
+        if self.is_local:
+            sync_all(Path(self.url))
 
     def delete(self, name: str = "") -> None:
         """Remove an object or everything below it, if it is there."""

@@ -176,9 +176,13 @@ class Manifest:
         known = block < len(self.shards[name].sizes) and shard_key(name, block) == key
         return self.shards[name].seal(block) if known else None
 
-    def check_file(self, key: str, data: Any) -> None:
-        """Compare the bytes of a file that is no shard with what was written."""
-        if file_facts(data) != self.files[key]:
+    def binds(self, key: str, data: bytes) -> bool:
+        """Whether the bytes of a file that is no shard are those that were written."""
+        return file_facts(data) == self.files.get(key)
+
+    def check_file(self, key: str, data: bytes) -> None:
+        """Refuse the bytes of a file that is no shard unless they are those that were written."""
+        if not self.binds(key, data):
             raise ValueError("it is not what was written")
 
     def to_bytes(self) -> bytes:

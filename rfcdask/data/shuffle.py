@@ -120,12 +120,11 @@ class ScatterBlock:
                 sums.append(self._write(f"{block:06d}.y", y[order], counts))
             record = np.stack([counts, *sums]).tobytes()
             mark = google_crc32c.value(record).to_bytes(4, "little")
-            self.plan.location.write(_counts_name(block), record + mark, lasting=False)
+            self.plan.location.write(_counts_name(block), record + mark)
 
     def _write(self, name: str, values: Array, counts: IntArray) -> IntArray:
-        # What does not reach the disk is missed by the next attempt, and written again.
         data = values.reshape(-1).view(np.uint8).data
-        self.plan.location.write(f"{RUNS}/{name}", data, lasting=False)
+        self.plan.location.write(f"{RUNS}/{name}", data)
         return _sums(data, counts, _width(values))
 
 

@@ -7,6 +7,7 @@ import math
 import os
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from dask.base import tokenize
@@ -62,13 +63,14 @@ def open_dataset(
 def open_location(location: Location) -> Dataset:
     """Open the store at a location."""
     data, attrs = read_attrs(location)
-    check_attrs(location, attrs)
+    check_attrs(location, attrs, data)
     manifest = manifest_of(location, attrs)
     sizes = location.sizes()
     if manifest is None:
         _note_old(location)
     else:
-        _check_bound(location, manifest, data, sizes)
+        _check_bound(location, manifest, data)
+        _check_sizes(location, manifest, sizes)
     try:
         reader = make_reader(location, manifest, attrs, sizes)
         check_values(reader, attrs)
@@ -105,8 +107,23 @@ def read_attrs(location: Location) -> tuple[bytes, dict[str, Any]]:
         ) from error
 
 
-def check_attrs(location: Location, attrs: dict[str, Any]) -> None:
+def check_attrs(location: Location, attrs: dict[str, Any], data: bytes) -> None:
     """Refuse what is not a finished store of a known format."""
+    try:
+        _check_marks(location, attrs)
+    except UnfinishedStoreError:
+        raise
+    except DataError:
+        # What looks like another format, or like nothing of ours, may be a damaged byte.
+        manifest = None
+        with suppress(DamagedStoreError):
+            manifest = read_manifest(location)
+        if manifest is not None:
+            _check_bound(location, manifest, data)
+        raise
+
+
+def _check_marks(location: Location, attrs: dict[str, Any]) -> None:
     number = attrs.get("format")
     if "complete" not in attrs or number is None:
         raise DataError(
@@ -145,17 +162,17 @@ def _note_old(location: Location) -> None:
     )
 
 
-def _check_bound(
-    location: Location, manifest: Manifest, data: bytes, sizes: Mapping[str, int]
-) -> None:
-    """Compare the attributes and the size of every file with the manifest."""
-    try:
-        manifest.check_file("zarr.json", data)
-    except (ValueError, KeyError):
+def _check_bound(location: Location, manifest: Manifest, data: bytes) -> None:
+    """Compare the attributes with the manifest."""
+    if not manifest.binds("zarr.json", data):
         raise DamagedStoreError(
             f"the attributes in {location}/zarr.json are not those that the manifest of the store "
             f"binds, somebody or something changed them: {REMEDY}."
-        ) from None
+        )
+
+
+def _check_sizes(location: Location, manifest: Manifest, sizes: Mapping[str, int]) -> None:
+    """Compare the size of every file with the manifest."""
     bad = wrong_sizes(manifest, sizes)
     if bad:
         more = f", and {len(bad) - 1} more files ('rfcdask info --verify' names them)"
@@ -277,8 +294,8 @@ def verify_location(location: Location, *, progress: Any = None, client: Any = N
     DamagedStoreError
         With the name of every file that is missing or is not what was written.
     """
-    _, attrs = read_attrs(location)
-    check_attrs(location, attrs)
+    data, attrs = read_attrs(location)
+    check_attrs(location, attrs, data)
     manifest = manifest_of(location, attrs)
     if manifest is None:
         raise DataError(
