@@ -89,7 +89,7 @@ def store_state(path: Path) -> bool | None:
     try:
         attributes = json.loads((path / "zarr.json").read_text())["attributes"]
         return bool(attributes["complete"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -236,7 +236,12 @@ def read_manifest(location: Location) -> Manifest | None:
 def known_manifest(location: Location, digest: str) -> Manifest:
     """Return the manifest with this digest: read once per process, for all tasks."""
     found = read_manifest(location)
-    if found is None or found.digest != digest:
+    if found is None:
+        raise DamagedStoreError(
+            f"the manifest of {location} is missing where a task looks for it: {REMEDY}, and make "
+            "sure that every worker sees the store under this path."
+        )
+    if found.digest != digest:
         raise DamagedStoreError(
             f"{location} is no longer the store that was opened: open it again with "
             "rfcdask.open_dataset."

@@ -87,7 +87,7 @@ def read_attrs(location: Location) -> tuple[bytes, dict[str, Any]]:
     """Return the bytes of the group's metadata and its attributes, or say that there are none."""
     try:
         data = location.read("zarr.json")
-    except (FileNotFoundError, NotADirectoryError) as error:
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise DataError(
             f"there is no zarr v3 group at {location}: give the path of a store written by "
             "rfcdask.ingest."
