@@ -2,23 +2,70 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 
+def lock_beside(path: Path) -> Path:
+    """Return the name of the lock that guards a file or folder, in the folder that it lies in."""
+    return path.with_name(f".{path.name}.lock")
+
+
 @contextmanager
 def only_process(path: Path, refusal: Exception) -> Iterator[None]:
-    """Hold the lock of a file, which is made for it and stays; raise `refusal` if it is taken."""
+    """Hold the lock of a file, which is made for it and removed; raise `refusal` if it is taken.
+
+    A file that a killed process left is harmless: its lock went with the process.
+    """
     if sys.platform == "win32":
         yield
         return
+    handle = _take(path, refusal)
+    try:
+        yield
+    finally:
+        # Removed while the lock is held: whoever waits for it looks again whether it still counts.
+        if _is_that_file(handle, path):
+            path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _take(path: Path, refusal: Exception) -> int:
     import fcntl
 
-    with open(path, "w") as file:
+    while True:
+        handle = _open(path)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise refusal from None
-        yield
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_that_file(handle, path):
+                return handle
+        except OSError as error:
+            os.close(handle)
+            if error.errno == errno.EWOULDBLOCK:
+                raise refusal from None
+            raise
+        os.close(handle)  # the process before removed this file: the lock is another one now
+
+
+def _open(path: Path) -> int:
+    """Open the file, never through a link, and for reading: what lies there stays as it is."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        what = "it is a link, and no lock is taken through a link; remove it"
+        raise OSError(errno.ELOOP, what, str(path)) from None
+
+
+def _is_that_file(handle: int, path: Path) -> bool:
+    try:
+        there = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    mine = os.fstat(handle)
+    return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)

@@ -1,24 +1,93 @@
-"""Folders that take their name when they are whole: what was there before stays until then."""
+"""Files and folders that take their name when they are whole and on the disk, not before."""
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
 
 UNFINISHED = ".unfinished"
 """What the name of an output ends in while it is written beside its place."""
+PARTIAL = ".partial"
+"""What the name of a file ends in while it is written; as zarr ends them too."""
+
+
+@contextmanager
+def whole_file(
+    path: Path, mode: str = "wb", *, part: Path | None = None, lasting: bool = True
+) -> Iterator[IO[Any]]:
+    """Open a file for writing that appears under its name when the block ends well.
+
+    Parameters
+    ----------
+    path : path
+        Its final name; what is there before stays until then. Folders above it are made.
+    mode : {"wb", "w"}
+        Bytes, or text with line ends as they are given.
+    part : path, optional
+        Its name while it is written; one of its own where several processes may write the file.
+    lasting : bool
+        Whether its bytes and its name reach the disk before the block is left: a record that is
+        written afterwards is then never there without the file, whatever happens to the machine.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + PARTIAL) if part is None else part
+    text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
+    try:
+        with open(part, mode, **text) as file:
+            yield file
+            if lasting:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    if lasting:
+        sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk, where the system can."""
+    if os.name != "posix":
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_all(folder: Path) -> None:
+    """Bring all files of a folder and their names to the disk."""
+    folders = [Path(place) for place, _, _ in os.walk(folder)]
+    files = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
+    # Many at once: the file system then writes its own records once for all of them.
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(sync, files))
+        list(pool.map(sync, folders))
 
 
 def put_in_place(work: Path, target: Path) -> None:
-    """Move a complete folder to its final name; an older one is kept until that is done."""
-    if not target.exists():
-        work.replace(target)
-        return
+    """Move a complete folder to its final name; an older one is kept until that is done.
+
+    All of it reaches the disk first: a name that can be seen stands for what it says, also after
+    the machine has lost its power.
+    """
+    sync_all(work)
     old = work.with_name(f"{work.name}-old")
-    target.replace(old)
+    if target.exists():
+        shutil.rmtree(old, ignore_errors=True)  # left by a process that was killed here
+        target.replace(old)
     try:
         work.replace(target)
     except BaseException:
-        old.replace(target)
+        if old.exists():
+            old.replace(target)
         raise
-    shutil.rmtree(old)
+    sync(target.parent)
+    shutil.rmtree(old, ignore_errors=True)

@@ -40,7 +40,12 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 def test_attributes_of_a_store(data: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
     stored = rf.ingest(data, tmp_path / "data.zarr")
     assert set(listed("### Attributes")) == set(stored.attrs)
-    assert stored.attrs["format"] == 1
+    assert stored.attrs["format"] == 2
+    manifest = json.loads((tmp_path / "data.zarr/manifest/zarr.json").read_text())["attributes"]
+    assert set(listed("### Manifest")) == set(manifest)
+    files = [path for path in (tmp_path / "data.zarr").rglob("*") if path.is_file()]
+    shards = sum(len(part["sizes"]) for part in manifest["shards"].values())
+    assert len(manifest["files"]) + shards == len(files) - 1
 
 
 def test_keys_of_a_model(data: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:

@@ -12,8 +12,6 @@ FOLDER = Path(__file__).resolve().parents[1] / "workflows" / "reliability"
 NAMES = ("svmlight", "csv", "npy", "npz", "parquet", "zarr", "store", "model", "run")
 NAMES += ("recipe", "config")
 INPUTS = 30
-NOT_YET = {"store"}
-"""Formats whose outcomes are only looked at for hangs and growth of memory."""
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +34,7 @@ def test_mutated_files_are_read_or_refused(fuzz: Any, name: str, tmp_path: Path)
     fuzz.prepare([name], tmp_path)
     outcomes = {n: fuzz.run_input(name, n, 0, tmp_path) for n in range(INPUTS)}
     assert {outcome for outcome, _ in outcomes.values()} >= {"refused"}
-    if name not in NOT_YET:
-        assert {n: o for n, o in outcomes.items() if o[0] not in fuzz.FINE} == {}
+    assert {n: o for n, o in outcomes.items() if o[0] not in fuzz.FINE} == {}
 
 
 @pytest.mark.filterwarnings("ignore")

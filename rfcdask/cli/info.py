@@ -13,37 +13,48 @@ from rfcdask.cli.inputs import is_store
 
 @click.command()
 @click.argument("path")
+@click.option("--verify", is_flag=True, help="Read all of it, and name every file that is damaged.")
 @common.json_option
 @common.output_options
-def info(path: str, as_json: bool) -> None:
+def info(path: str, verify: bool, as_json: bool) -> None:
     """Say what the store or the saved model at PATH holds.
 
-    Only metadata are read. An unfinished store ends with exit code 4.
+    Only metadata are read, unless --verify is given. An unfinished store ends with exit code 4, a
+    damaged one with 2.
 
     \b
     Examples:
       rfcdask info data.zarr
+      rfcdask info data.zarr --verify
       rfcdask info model --json
     """
     if (Path(path) / "model.json").is_file():
-        show_model(path, as_json)
+        show_model(path, as_json, verify)
         return
     if not is_store(path):
         raise ValueError(
             f"{path} is neither a store nor a saved model: 'rfcdask ingest {path} DEST' makes a "
             "store of a file."
         )
-    show_store(path, as_json)
+    show_store(path, as_json, verify)
 
 
-def show_store(path: str, as_json: bool) -> None:
+def show_store(path: str, as_json: bool, verify: bool = False) -> None:
     """Print what a store holds."""
     from rfcdask.data import open_dataset
     from rfcdask.data._repr import facts
+    from rfcdask.data.location import Location
+    from rfcdask.data.store import verify_location
 
+    # First: opening stops at the first file of a wrong size, and all of them are to be named.
+    size = verify_location(Location.of(path)) if verify else None
     dataset = open_dataset(path)
     pairs = [("store", path), *facts(dataset)]
-    common.show(store_facts(dataset, path), _aligned(pairs), as_json)
+    data = store_facts(dataset, path)
+    if size is not None:
+        pairs.append(("verified", f"all {size:,} bytes are what was written"))
+        data["verified_bytes"] = size
+    common.show(data, _aligned(pairs), as_json)
 
 
 def store_facts(dataset: Any, path: str) -> dict[str, Any]:
@@ -77,11 +88,13 @@ def store_facts(dataset: Any, path: str) -> dict[str, Any]:
     }
 
 
-def show_model(path: str, as_json: bool) -> None:
+def show_model(path: str, as_json: bool, verify: bool = False) -> None:
     """Print what a saved model says of itself."""
-    from rfcdask.persist import describe
+    from rfcdask.persist import describe, load
 
     record = describe(path)
+    if verify:
+        load(path)  # reads every array and compares checksums
     size = sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file())
     data = {"kind": "model", "path": path, "bytes": size, **record}
     pairs = [("model", path), ("written by", f"rfcdask {record['version']}")]

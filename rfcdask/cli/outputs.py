@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from rfcdask import replacing
 from rfcdask.cli.common import on_interrupt
 from rfcdask.replacing import UNFINISHED, put_in_place
 
@@ -42,18 +43,8 @@ def whole_file(dest: str, *, overwrite: bool = True, mode: str = "w") -> Iterato
     target = require_free(dest, overwrite)
     if target.is_dir():
         raise IsADirectoryError(f"{dest} is a folder: give the path of a file.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    work = unfinished(target)
-    text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
-    try:
-        with open(work, mode, **text) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(work, target)
-    except BaseException:
-        work.unlink(missing_ok=True)
-        raise
+    with replacing.whole_file(target, mode, part=unfinished(target)) as file:
+        yield file
 
 
 @contextmanager
@@ -98,7 +89,7 @@ def store_state(path: Path) -> bool | None:
     try:
         attributes = json.loads((path / "zarr.json").read_text())["attributes"]
         return bool(attributes["complete"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

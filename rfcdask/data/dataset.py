@@ -201,6 +201,36 @@ class Dataset:
         seed = seed_of(random_state)
         return self.rows(choose_rows(self.reader, n_rows, seed, shuffled=shuffled), client=client)
 
+    def verify(self, *, progress: Any = None, client: Any = None) -> None:
+        """Read every byte of the store and compare it with the manifest.
+
+        Rows are checked whenever they are read; this reads all of them, and the rest of the store.
+        ``rfcdask info --verify`` does the same.
+
+        Parameters
+        ----------
+        progress : bool, str or callable, optional
+            See :func:`rfcdask.progress.track`.
+        client : distributed.Client, optional
+            Where to read; without one, the current client or threads of this process.
+
+        Raises
+        ------
+        DamagedStoreError
+            With the name of every file that is missing or is not what was written.
+        """
+        from rfcdask.data.store import verify_location
+
+        reader: Any = self.reader
+        while hasattr(reader, "base"):
+            reader = reader.base
+        if not hasattr(reader, "location"):
+            raise DataError(
+                "this data set is not read from a store, so there is nothing to verify: write it "
+                "to one first, with rfcdask.ingest or dest=."
+            )
+        verify_location(reader.location, progress=progress, client=client)
+
     def plot(self, ax: Any = None) -> Any:
         """Draw the rows of each class, for which all labels are read; returns the axes.
 

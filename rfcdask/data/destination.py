@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 import os
-import tempfile
 import zlib
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import zarr
 from dask.utils import format_bytes
+from zarr.storage import MemoryStore
 
 from rfcdask._version import __version__
-from rfcdask.data.errors import DataError, StoreExistsError
-from rfcdask.data.journal import Journal
+from rfcdask.data.errors import DamagedStoreError, DataError, StoreExistsError
+from rfcdask.data.journal import FOLDER, BlockRecord, Journal
 from rfcdask.data.layout import FORMAT, create_arrays
 from rfcdask.data.location import Location
+from rfcdask.data.manifest import KEY as MANIFEST
+from rfcdask.data.manifest import Manifest, Shards, file_facts
 from rfcdask.data.projection import SparseProjection, draw_projection, save_projection
 from rfcdask.data.source import Source
 from rfcdask.data.stats import merge
 from rfcdask.data.survey import Survey
-from rfcdask.data.write import Plan
-from rfcdask.locks import only_process
+from rfcdask.data.write import Plan, destination_errors
+from rfcdask.locks import lock_beside, only_process
 from rfcdask.redact import redacted
 from rfcdask.seeds import seed_of
+
+Files = dict[str, bytes]
+"""Names of files within a store and what they hold."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,12 @@ def found_finished(location: Location, request: Request, *, overwrite: bool) -> 
     if attrs is None:
         _refuse_strangers(location)
         return False
-    same = attrs.get("request") == asdict(request)
+    if attrs.get("check", _check_of(attrs)) != _check_of(attrs) and not overwrite:
+        raise DamagedStoreError(
+            f"{location}/zarr.json, which says what was begun there, is damaged: pass "
+            "overwrite=True to start anew."
+        )
+    same = attrs.get("request") == asdict(request) and attrs.get("check") == _check_of(attrs)
     if overwrite:
         if not (same and not attrs.get("complete")):
             location.delete()
@@ -73,21 +84,19 @@ def found_finished(location: Location, request: Request, *, overwrite: bool) -> 
     return False
 
 
-def _user() -> str:
-    return str(os.getuid()) if hasattr(os, "getuid") else "user"
-
-
-def only_writer(location: Location) -> AbstractContextManager[None]:
+@contextmanager
+def only_writer(location: Location) -> Iterator[None]:
     """Keep a second process on this machine from writing the same local store."""
-    if not location.is_local:
-        return nullcontext()
-    # Not in the store nor beside it: what lies there is for people to see.
-    mark = hashlib.sha256(os.path.realpath(location.url).encode()).hexdigest()[:24]
-    path = Path(tempfile.gettempdir()) / f"rfcdask-{_user()}-{mark}.lock"
     refusal = StoreExistsError(
         f"another process is writing {location}: wait for it, or choose another destination."
     )
-    return only_process(path, refusal)
+    with ExitStack() as held:
+        if location.is_local:
+            path = lock_beside(Path(os.path.realpath(location.url)))
+            with destination_errors(location):
+                os.makedirs(path.parent, exist_ok=True)
+                held.enter_context(only_process(path, refusal))
+        yield
 
 
 def is_finished(location: Location) -> bool:
@@ -97,11 +106,12 @@ def is_finished(location: Location) -> bool:
 
 
 def _attrs(location: Location) -> dict[str, Any] | None:
+    """Return the attributes of what is there; None when it is no zarr array or group."""
     try:
-        node = zarr.open(store=location.store(), mode="r")
-    except (FileNotFoundError, KeyError, ValueError):
-        return None
-    return dict(node.attrs)
+        return dict(json.loads(location.read("zarr.json")).get("attributes") or {})
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        old = any(location.exists(name) for name in (".zgroup", ".zarray"))
+        return {} if old else None
 
 
 def _refuse_strangers(location: Location) -> None:
@@ -129,33 +139,44 @@ def begin(location: Location, request: Request, random_state: Any, *, drawn: boo
         seed: int | None = attrs["seed"]
         return seed
     seed = seed_of(random_state) if drawn else None
-    zarr.create_group(
-        store=location.store(read_only=False),
-        zarr_format=3,
-        attributes={
-            "format": FORMAT,
-            "complete": False,
-            "request": asdict(request),
-            "seed": seed,
-        },
-    )
+    attrs = {"format": FORMAT, "complete": False, "request": asdict(request), "seed": seed}
+    location.write("zarr.json", _files(attrs | {"check": _check_of(attrs)})["zarr.json"])
     return seed
 
 
-def prepare(plan: Plan, request: Request, inherited: SparseProjection | None) -> None:
-    """Make the arrays and the projection, unless a first attempt did."""
+def _check_of(attrs: dict[str, Any]) -> int:
+    kept = {name: value for name, value in attrs.items() if name != "check"}
+    return zlib.crc32(json.dumps(kept, sort_keys=True).encode())
+
+
+def _files(attrs: dict[str, Any], fill: Callable[[zarr.Group], None] | None = None) -> Files:
+    """Return the files of a zarr group with these attributes and what `fill` puts into it."""
+    kept: dict[str, Any] = {}
+    group = zarr.create_group(store=MemoryStore(kept), zarr_format=3, attributes=attrs)
+    if fill is not None:
+        fill(group)
+    return {name: data.to_bytes() for name, data in kept.items()}
+
+
+def prepare(plan: Plan, request: Request, inherited: SparseProjection | None) -> Files:
+    """Write the metadata of the arrays and the projection, also over those of a first attempt."""
     check_space(plan, scratch=bool(request.options["shuffle"]))
-    group = zarr.open_group(store=plan.location.store(read_only=False), mode="r+")
-    missing = [name for name in _arrays(plan) if name not in group]
-    if missing:
-        create_arrays(group, plan.layout, missing)
+    projection = inherited
     if plan.projected:
         seed = plan.projection_seed
         assert seed is not None  # drawn in `begin`
         projection = draw_projection(plan.source_columns, plan.layout.n_columns, seed)
-        save_projection(group, projection)
-    elif inherited is not None:
-        save_projection(group, inherited)
+
+    def fill(group: zarr.Group) -> None:
+        create_arrays(group, plan.layout, _arrays(plan))
+        if projection is not None:
+            save_projection(group, projection)
+
+    files = _files({}, fill)
+    del files["zarr.json"]
+    for name, data in files.items():
+        plan.location.write(name, data)
+    return files
 
 
 def _arrays(plan: Plan) -> list[str]:
@@ -176,16 +197,35 @@ def check_space(plan: Plan, *, scratch: bool) -> None:
         )
 
 
-def _label_checksum(journal: Journal, plan: Plan) -> int | None:
+def _label_checksum(records: list[BlockRecord]) -> int | None:
     """Return what tells two sets of labels of the same rows apart."""
-    sums = [journal.labels(block) for block in range(plan.layout.n_blocks)]
+    sums = [record.labels for record in records]
     return None if None in sums else zlib.crc32(repr(sums).encode())
 
 
-def finish(plan: Plan, rows: Source, survey: Survey, request: Request, seed: int | None) -> None:
+def _records(plan: Plan) -> list[BlockRecord]:
+    found = map(Journal(plan.location).block, range(plan.layout.n_blocks))
+    records = [record for record in found if record is not None]
+    if len(records) < plan.layout.n_blocks:
+        raise DamagedStoreError(
+            f"the record of a block in {plan.location}/{FOLDER} was lost or damaged: run the same "
+            "ingest again, which writes that block anew."
+        )
+    return records
+
+
+def _manifest(plan: Plan, records: list[BlockRecord], files: Files) -> Manifest:
+    facts = {name: file_facts(data) for name, data in files.items()}
+    seals = {name: Shards.of(record.seals[name] for record in records) for name in _arrays(plan)}
+    return Manifest(plan.layout.n_rows, facts, seals)
+
+
+def finish(
+    plan: Plan, rows: Source, survey: Survey, request: Request, seed: int | None, files: Files
+) -> None:
     """Put the statistics of all blocks together and mark the store as complete."""
-    journal = Journal(plan.location)
-    stats = merge(journal.stats(block) for block in range(plan.layout.n_blocks))
+    records = _records(plan)
+    stats = merge(record.stats for record in records)
     labels = plan.labels
     kind = None if labels is None else "text" if labels.text else "numbers"
     task = None
@@ -206,11 +246,15 @@ def finish(plan: Plan, rows: Source, survey: Survey, request: Request, seed: int
         "seed": seed,
         "scale": getattr(rows, "scale", None) if scale is None else scale,
         "dropped_rows": len(survey.dropped),
-        "label_checksum": _label_checksum(journal, plan),
+        "label_checksum": _label_checksum(records),
         **survey.names.attributes(projected=plan.projected),
         **stats.attributes(),
     }
-    group = zarr.open_group(store=plan.location.store(read_only=False), mode="r+")
     plan.location.sweep_partial_files()
-    group.attrs.put(attrs)
-    journal.clear()
+    root = _files(attrs)
+    plan.location.write(MANIFEST, _manifest(plan, records, files | root).to_bytes())
+    # The mark comes last, when all the rest is on the disk: a store that says it is complete has a
+    # manifest of all that it is. Before that, whoever goes on reads every block that was written.
+    plan.location.sync()
+    plan.location.write("zarr.json", root["zarr.json"], lasting=True)
+    Journal(plan.location).clear()

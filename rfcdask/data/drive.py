@@ -13,7 +13,14 @@ from rfcdask.data.errors import DataError, OutOfMemoryError
 from rfcdask.data.journal import Journal
 from rfcdask.data.lazy import DaskRows
 from rfcdask.data.run import call_later, run_tasks
-from rfcdask.data.shuffle import Deal, ScatterBlock, gather_block, pieces_of, run_counts
+from rfcdask.data.shuffle import (
+    Deal,
+    ScatterBlock,
+    gather_block,
+    pieces_of,
+    read_run,
+    whole_runs,
+)
 from rfcdask.data.source import Source, cut, keep_rows
 from rfcdask.data.survey import Survey
 from rfcdask.data.write import (
@@ -21,6 +28,7 @@ from rfcdask.data.write import (
     Sink,
     WriteBlock,
     fill,
+    holds_block,
     put_computed,
     put_rows,
 )
@@ -29,9 +37,25 @@ from rfcdask.progress import track
 
 def write_blocks(plan: Plan, rows: Source, survey: Survey, progress: Any, client: Any) -> None:
     """Write every block that is not written yet."""
-    done = Journal(plan.location).done()
+    done = written_blocks(plan, progress, client)
     tasks = block_tasks(plan, rows, survey, WriteBlock(plan), done)
     _run("writing rows", plan, tasks, len(done), progress, place_of(rows, client))
+
+
+def written_blocks(plan: Plan, progress: Any, client: Any) -> set[int]:
+    """Return the blocks that an earlier attempt wrote and that are still whole; read them all."""
+    recorded = Journal(plan.location).recorded()
+    if not recorded:
+        return set()
+    n_chunks = plan.layout.chunks_a_block
+    tasks = (call_later(holds_block, plan.location, block, n_chunks) for block in recorded)
+    done = set()
+    with track("checking blocks", len(recorded), "blocks", progress=progress) as report:
+        for block, whole in zip(recorded, run_tasks(tasks, client), strict=True):
+            report.advance(1)
+            if whole and block < plan.layout.n_blocks:
+                done.add(block)
+    return done
 
 
 def place_of(rows: Source, client: Any) -> Any:
@@ -51,18 +75,18 @@ def shuffle_blocks(
     Without a cluster one block is handled at a time: with the copy that is permuted and what the
     encoder holds, that is up to four blocks of memory.
     """
-    journal = Journal(plan.location)
-    written = journal.done()
+    written = written_blocks(plan, progress, client)
+    left = [block for block in range(plan.layout.n_blocks) if block not in written]
+    if not left:
+        return
     deal = Deal(plan.layout.n_rows, seed)
-    if not written:
-        scattered = journal.scattered()
+    scattered = whole_runs(plan, deal)
+    if len(scattered) < plan.layout.n_blocks:
         tasks = block_tasks(plan, rows, survey, ScatterBlock(plan, deal), scattered)
         place = place_of(rows, client)
         _run("scattering rows", plan, tasks, len(scattered), progress, place, _at_once(place))
-    left = [block for block in range(plan.layout.n_blocks) if block not in written]
-    if left:
-        gathers = _gather_tasks(plan, deal, left)
-        _run("writing rows", plan, gathers, len(written), progress, client, _at_once(client))
+    gathers = _gather_tasks(plan, deal, left)
+    _run("writing rows", plan, gathers, len(written), progress, client, _at_once(client))
 
 
 def _at_once(place: Any) -> int | None:
@@ -70,9 +94,9 @@ def _at_once(place: Any) -> int | None:
 
 
 def _gather_tasks(plan: Plan, deal: Deal, left: list[int]) -> Iterator[Any]:
-    counts = run_counts(plan)
+    runs = [read_run(plan, deal, block) for block in range(plan.layout.n_blocks)]
     for block in left:
-        yield call_later(gather_block, plan, deal, block, pieces_of(plan, deal, counts, block))
+        yield call_later(gather_block, plan, deal, block, pieces_of(plan, deal, runs, block))
 
 
 def block_tasks(

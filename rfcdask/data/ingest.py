@@ -156,7 +156,7 @@ def ingest(
         label, task, nan, n_columns, zero_based, delimiter, header, progress, client, chosen
     )
     wishes = replace(wishes, project=project)
-    with only_writer(location), opened_source(source, format, label) as rows:
+    with opened_source(source, format, label) as rows, only_writer(location):
         request = Request(
             source=redacted(rows.identity()),
             options={
@@ -189,8 +189,8 @@ def ingest(
         survey = _survey(rows, wishes, Journal(location), check)
         plan = _plan(location, rows, survey, request, seed)
         _write(plan, rows, survey, request, seed, progress, client)
-    if location != final:
-        put_in_place(Path(location.url), Path(final.url))
+        if location != final:
+            put_in_place(Path(location.url), Path(final.url))
     return open_location(final)
 
 
@@ -316,11 +316,11 @@ def _write(
     client: Any,
 ) -> None:
     with destination_errors(plan.location):
-        prepare(plan, request, getattr(rows, "projection", None))
+        files = prepare(plan, request, getattr(rows, "projection", None))
     if request.options["shuffle"]:
         assert seed is not None
         shuffle_blocks(plan, rows, survey, seed, progress, client)
     else:
         write_blocks(plan, rows, survey, progress, client)
     with destination_errors(plan.location):
-        finish(plan, rows, survey, request, seed)
+        finish(plan, rows, survey, request, seed, files)

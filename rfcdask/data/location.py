@@ -17,10 +17,7 @@ from zarr.storage import FsspecStore, LocalStore
 
 from rfcdask.data.errors import reachable
 from rfcdask.redact import redacted, usable_url
-
-PARTIAL_SUFFIX = ".partial"
-"""How zarr and this module end the names of files that are still being written."""
-
+from rfcdask.replacing import PARTIAL, sync_all, whole_file
 
 _LOCAL = ("file://", "local://")
 
@@ -120,23 +117,26 @@ class Location:
             data: bytes = fs.cat_file(_join(root, name), start=start, end=stop)
         return data
 
-    def write(self, name: str, data: bytes | memoryview) -> None:
-        """Write one object so that it is there whole or not at all."""
+    def write(self, name: str, data: bytes | memoryview, *, lasting: bool = False) -> None:
+        """Write one object so that it is there whole or not at all.
+
+        Only a `lasting` one is on the disk for certain, with all that :meth:`sync` was called for.
+        """
         fs, root = self.filesystem()
         path = _join(root, name)
         if not self.is_local:
             with self._reached():
-                fs.pipe_file(path, bytes(data))
+                fs.pipe_file(path, data if isinstance(data, bytes) else bytes(data))
             return
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        part = f"{path}.{uuid.uuid4().hex}{PARTIAL_SUFFIX}"
-        try:
-            with open(part, "wb") as file:
-                file.write(data)
-            os.replace(part, path)
-        except BaseException:
-            Path(part).unlink(missing_ok=True)
-            raise
+        # A task that is tried again may write the same object at the same time.
+        part = Path(f"{path}.{uuid.uuid4().hex}{PARTIAL}")
+        with whole_file(Path(path), part=part, lasting=lasting) as file:
+            file.write(data)
+
+    def sync(self) -> None:
+        """Bring everything that was written to the disk; object stores do that by themselves."""
+        if self.is_local:
+            sync_all(Path(self.url))
 
     def delete(self, name: str = "") -> None:
         """Remove an object or everything below it, if it is there."""
@@ -154,10 +154,19 @@ class Location:
             found = fs.ls(path, detail=False) if fs.exists(path) else []
         return sorted(str(item).rstrip("/").rpartition("/")[2] for item in found)
 
+    def sizes(self, folder: str = "") -> dict[str, int]:
+        """Return the sizes of all objects below a folder by their names, from one listing."""
+        fs, root = self.filesystem()
+        fs.invalidate_cache()  # others may have written there since it was last listed
+        top = str(fs._strip_protocol(_join(root, folder)))
+        with self._reached():
+            found = fs.find(top, detail=True)
+        return {str(path)[len(top) + 1 :]: int(item["size"]) for path, item in found.items()}
+
     def sweep_partial_files(self) -> None:
         """Remove what a killed process left half written."""
         if self.is_local:
-            for part in Path(self.url).rglob(f"*{PARTIAL_SUFFIX}"):
+            for part in Path(self.url).rglob(f"*{PARTIAL}"):
                 part.unlink(missing_ok=True)
 
     def free_bytes(self) -> int | None:

@@ -7,6 +7,7 @@ rows are unbiased. The matrix has about ``k * sqrt(columns)`` non-zeros and is n
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,10 @@ from sklearn.random_projection import SparseRandomProjection
 
 from rfcdask._types import CSR, Array
 from rfcdask.data.errors import DataError
+from rfcdask.data.layout import codecs
+from rfcdask.data.location import Location
+from rfcdask.data.manifest import Manifest
+from rfcdask.data.reader import open_checked
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,14 +83,20 @@ def save_projection(group: zarr.Group, projection: SparseProjection) -> None:
     folder = group.create_group("projection", overwrite=True)
     folder.attrs.update({"shape": list(projection.matrix.shape), "seed": projection.seed})
     for name in ("data", "indices", "indptr"):
-        folder.create_array(name, data=np.asarray(getattr(projection.matrix, name)))
+        values = np.asarray(getattr(projection.matrix, name))
+        folder.create_array(name, data=values, compressors=codecs("zstd"))
 
 
-def load_projection(group: zarr.Group) -> SparseProjection | None:
-    """Read the matrix; None when the rows were not projected."""
-    if "projection" not in group:
-        return None
-    folder: Any = group["projection"]
-    parts = tuple(np.asarray(folder[name][:]) for name in ("data", "indices", "indptr"))
-    shape = tuple(folder.attrs["shape"])
-    return SparseProjection(sparse.csr_matrix(parts, shape=shape), int(folder.attrs["seed"]))
+def load_projection(location: Location, manifest: Manifest | None = None) -> SparseProjection:
+    """Read the matrix from the store, compared with the manifest where there is one."""
+    data = location.read("projection/zarr.json")
+    if manifest is not None:
+        manifest.check_file("projection/zarr.json", data)
+    attrs = json.loads(data)["attributes"]
+    names = ("data", "indices", "indptr")
+    parts = tuple(
+        np.asarray(open_checked(location, manifest, f"projection/{name}")[:]) for name in names
+    )
+    matrix = sparse.csr_matrix(parts, shape=tuple(attrs["shape"]))
+    matrix.check_format(full_check=True)  # an index beyond the end would read foreign memory
+    return SparseProjection(matrix, int(attrs["seed"]))

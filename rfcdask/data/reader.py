@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -10,8 +11,11 @@ import numpy as np
 import zarr
 
 from rfcdask._types import Array, IntArray
-from rfcdask.data.errors import DamagedStoreError, UnreachableError
+from rfcdask.data.errors import DamagedStoreError
+from rfcdask.data.layout import check_zarr_metadata
 from rfcdask.data.location import Location
+from rfcdask.data.manifest import REMEDY, CheckedStore, Manifest, known_manifest, shard_key
+from rfcdask.untrusted import check_zarr
 
 
 class Reader(Protocol):
@@ -56,7 +60,8 @@ class StoreReader:
     location : Location
         Where the store lies.
     fingerprint : str
-        Changes with the content, so that a rewritten store is never mistaken for the old one.
+        Changes with the content, so that a rewritten store is never mistaken for the old one: the
+        digest of its manifest, which every process reads once.
     sizes : tuple of int
         Rows of each shard.
     block_rows, run_rows : int
@@ -69,6 +74,8 @@ class StoreReader:
         Type of y on disk.
     label_names : tuple of str, optional
         When labels are text, the store holds their positions in this list.
+    has_manifest : bool
+        Whether what is read is compared with a manifest; stores of format 1 have none.
     """
 
     location: Location
@@ -81,6 +88,7 @@ class StoreReader:
     scale: float | None = None
     stored_label_dtype: str | None = None
     label_names: tuple[str, ...] | None = None
+    has_manifest: bool = False
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -103,14 +111,14 @@ class StoreReader:
 
     def labels(self, block: int) -> Array:
         """Read one shard of y."""
-        return self._named(self._read("y", block))
+        return self._named(self._read("y", block), block)
 
     def rows(self, block: int, local: IntArray) -> tuple[Array, Array | None]:
         """Fetch single rows of one shard: only the chunks that hold them are read."""
         X = self._scaled(self._read("X", block, local))
         y = None
         if self.stored_label_dtype is not None:
-            y = self._named(self._read("y", block, local))
+            y = self._named(self._read("y", block, local), block)
         return X, y
 
     def _scaled(self, stored: Array) -> Array:
@@ -120,22 +128,26 @@ class StoreReader:
         values *= self.dtype.type(self.scale)
         return values
 
-    def _named(self, stored: Array) -> Array:
-        return stored if self.label_names is None else np.asarray(self.label_names)[stored]
+    def _named(self, stored: Array, block: int) -> Array:
+        if self.label_names is None:
+            return stored
+        if stored.size and not 0 <= stored.min() <= stored.max() < len(self.label_names):
+            raise DamagedStoreError(
+                f"shard {block} of array y of {self.location} holds labels outside its "
+                f"{len(self.label_names)} classes: {REMEDY}."
+            )
+        return np.asarray(self.label_names)[stored]
 
     def _read(self, name: str, block: int, local: IntArray | None = None) -> Array:
-        array = open_array(self.location, name, self.fingerprint)
+        array = open_array(self.location, name, self.fingerprint, self.has_manifest)
         start = block * self.block_rows
         stop = start + self.sizes[block]
         try:
-            if not self.location.exists(shard_key(name, block)):
-                raise FileNotFoundError(shard_key(name, block))
-            got = _select(array, start, stop, local)
-        except UnreachableError:
-            raise  # nothing is known to be damaged
+            return np.asarray(_select(array, start, stop, local))
+        except OSError:
+            raise  # of the file system or the network: nothing is known to be damaged
         except Exception as error:
-            raise damage(self.location, array, name, block, start, stop) from error
-        return np.asarray(got)
+            raise damage(self.location, array, name, block, start, stop, error) from error
 
 
 def _select(array: Any, start: int, stop: int, local: IntArray | None) -> Any:
@@ -153,25 +165,45 @@ def float_type(stored: np.dtype[Any]) -> np.dtype[Any]:
 
 
 @lru_cache(maxsize=64)
-def open_array(location: Location, name: str, fingerprint: str) -> Any:
-    """Open an array once per process and content."""
-    return zarr.open_array(store=location.store(), path=name, mode="r")
+def open_array(location: Location, name: str, fingerprint: str, has_manifest: bool) -> Any:
+    """Open an array once per process and content; what is read from it is checked."""
+    manifest = known_manifest(location, fingerprint) if has_manifest else None
+    return open_checked(location, manifest, name)
 
 
-def shard_key(name: str, block: int) -> str:
-    """Return the name of a shard's object within the store."""
-    return f"{name}/c/{block}/0" if name == "X" else f"{name}/c/{block}"
+def open_checked(location: Location, manifest: Manifest | None, name: str) -> Any:
+    """Open an array whose metadata and chunks are those of the manifest."""
+    place = f"{location}/{name}/zarr.json"
+    try:
+        data = location.read(f"{name}/zarr.json")
+        if manifest is not None:
+            manifest.check_file(f"{name}/zarr.json", data)
+        check_zarr_metadata(json.loads(data), place)
+        store = CheckedStore(location.store(), manifest)
+        array = zarr.open_array(store=store, path=name, mode="r", zarr_format=3)
+        check_zarr(array)
+        return array
+    except DamagedStoreError:
+        raise
+    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError) as error:
+        reason = str(error) or repr(error)
+        raise DamagedStoreError(f"{place} is damaged ({reason}): {REMEDY}.") from error
 
 
 def damage(
-    location: Location, array: Any, name: str, block: int, start: int, stop: int
+    location: Location,
+    array: Any,
+    name: str,
+    block: int,
+    start: int,
+    stop: int,
+    first_error: Exception,
 ) -> DamagedStoreError:
     """Find the first chunk of a shard that cannot be read, and say what can be done."""
-    remedy = "restore it from a copy or ingest the data again"
     if not location.exists(shard_key(name, block)):
         return DamagedStoreError(
             f"shard {block} of array {name} (rows {start} to {stop - 1}) is missing from "
-            f"{location}: {remedy}."
+            f"{location}: {REMEDY}."
         )
     rows = array.chunks[0]
     for first in range(start, stop, rows):
@@ -181,6 +213,8 @@ def damage(
         except Exception as error:
             return DamagedStoreError(
                 f"chunk {first // rows} of array {name} (rows {first} to {last}, in shard "
-                f"{block}) of {location} is damaged ({error}): {remedy}."
+                f"{block}) of {location} is damaged ({error}): {REMEDY}."
             )
-    return DamagedStoreError(f"shard {block} of array {name} of {location} did not read at first.")
+    return DamagedStoreError(
+        f"shard {block} of array {name} of {location} is damaged ({first_error}): {REMEDY}."
+    )

@@ -13,15 +13,18 @@ interrupted goes on where it stopped and ends in the same bytes.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
+import google_crc32c
 import numpy as np
 
 from rfcdask._types import Array, IntArray
-from rfcdask.data.errors import DataError
+from rfcdask.data.errors import DamagedStoreError, DataError
 from rfcdask.data.journal import RUNS
 from rfcdask.data.write import Plan, WriteBlock, destination_errors
 
@@ -107,40 +110,115 @@ class ScatterBlock:
     deal: Deal
 
     def __call__(self, block: int, X: Array, y: Array | None) -> None:
-        """Write the rows last, because they say that the run is whole."""
+        """Write the counts last, because they say that the run is whole."""
         buckets = self.deal.buckets_of(*self.plan.layout.span(block))
         order = np.argsort(buckets, kind="stable")
-        counts = np.bincount(buckets, minlength=self.deal.n_buckets)
+        counts = np.bincount(buckets, minlength=self.deal.n_buckets).astype(np.int64)
         with destination_errors(self.plan.location):
-            self._write(f"{block:06d}.counts", counts.astype(np.int64))
+            sums = [self._write(f"{block:06d}.X", X[order], counts)]
             if y is not None:
-                self._write(f"{block:06d}.y", y[order])
-            self._write(f"{block:06d}.X", X[order])
+                sums.append(self._write(f"{block:06d}.y", y[order], counts))
+            record = np.stack([counts, *sums]).tobytes()
+            mark = google_crc32c.value(record).to_bytes(4, "little")
+            self.plan.location.write(_counts_name(block), record + mark)
 
-    def _write(self, name: str, values: Array) -> None:
-        self.plan.location.write(f"{RUNS}/{name}", values.reshape(-1).view(np.uint8).data)
+    def _write(self, name: str, values: Array, counts: IntArray) -> IntArray:
+        data = values.reshape(-1).view(np.uint8).data
+        self.plan.location.write(f"{RUNS}/{name}", data)
+        return _sums(data, counts, _width(values))
 
 
-def run_counts(plan: Plan) -> Array:
-    """Return how many rows of each run (row) lie in each bucket (column)."""
-    names = [f"{RUNS}/{block:06d}.counts" for block in range(plan.layout.n_blocks)]
-    return np.stack([np.frombuffer(plan.location.read(name), np.int64) for name in names])
+def _counts_name(block: int) -> str:
+    return f"{RUNS}/{block:06d}.counts"
+
+
+def _width(values: Array) -> int:
+    """Return the bytes of one row."""
+    return values.dtype.itemsize * (values.shape[1] if values.ndim == 2 else 1)
+
+
+def _sums(data: Any, counts: IntArray, width: int) -> IntArray:
+    """Return the checksum of each bucket's rows."""
+    values = np.frombuffer(data, np.uint8)
+    edges = np.concatenate([[0], np.cumsum(counts) * width]).tolist()
+    sums = (google_crc32c.value(values[a:b]) for a, b in pairwise(edges))
+    return np.fromiter(sums, np.int64, len(counts))
+
+
+def read_run(plan: Plan, deal: Deal, block: int) -> Array:
+    """Return what is known of a run: for each bucket its rows, and checksums of them and of labels.
+
+    A damaged record is refused with the same error as damaged rows.
+    """
+    data = b""
+    with contextlib.suppress(FileNotFoundError):
+        data = plan.location.read(_counts_name(block))
+    names = 2 if plan.layout.label_dtype is None else 3
+    if len(data) != 8 * names * deal.n_buckets + 4:
+        raise damaged_run(plan, block)
+    if google_crc32c.value(data[:-4]) != int.from_bytes(data[-4:], "little"):
+        raise damaged_run(plan, block)
+    return np.frombuffer(data[:-4], np.int64).reshape(names, deal.n_buckets)
+
+
+def damaged_run(plan: Plan, block: int) -> DamagedStoreError:
+    """Make sure that a run is scattered again, and say how."""
+    plan.location.delete(_counts_name(block))
+    return DamagedStoreError(
+        f"the scratch files {plan.location}/{RUNS}/{block:06d}.* are damaged: run the same ingest "
+        "again, which writes them anew."
+    )
+
+
+def whole_runs(plan: Plan, deal: Deal) -> set[int]:
+    """Return the blocks that an earlier attempt scattered, with a good record and all their bytes.
+
+    Whether the bytes are right is seen when they are gathered.
+    """
+    sizes = plan.location.sizes(RUNS)
+    layout = plan.layout
+    widths = {"X": layout.n_columns * np.dtype(layout.dtype).itemsize}
+    if layout.label_dtype is not None:
+        widths["y"] = np.dtype(layout.label_dtype).itemsize
+    whole = set()
+    for block, rows in enumerate(layout.sizes()):
+        if all(sizes.get(f"{block:06d}.{k}") == rows * width for k, width in widths.items()):
+            with contextlib.suppress(DamagedStoreError):
+                read_run(plan, deal, block)
+                whole.add(block)
+    return whole
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Where the rows of some neighbouring buckets lie: in every run, one after the other."""
+    """Where the rows of some neighbouring buckets lie: in every run, one after the other.
+
+    Parameters
+    ----------
+    first_bucket : int
+        The first of them.
+    starts : array of shape (runs,)
+        Rows before the piece in each run.
+    runs : array of shape (runs, 2 or 3, buckets)
+        Rows of each bucket, and the checksums of its rows and labels.
+    """
 
     first_bucket: int
     starts: IntArray
-    counts: IntArray
+    runs: IntArray
+
+    @property
+    def counts(self) -> IntArray:
+        """Rows of each run (row) in each bucket (column)."""
+        return self.runs[:, 0]
 
 
-def pieces_of(plan: Plan, deal: Deal, counts: Array, block: int) -> Pieces:
+def pieces_of(plan: Plan, deal: Deal, runs: list[Array], block: int) -> Pieces:
     """Return the pieces of the runs that an output block takes its rows from."""
     start, stop = plan.layout.span(block)
     first, last = start // deal.size, -(-stop // deal.size)
-    return Pieces(first, counts[:, :first].sum(axis=1), counts[:, first:last])
+    starts = np.array([run[0, :first].sum() for run in runs])
+    return Pieces(first, starts, np.stack([run[:, first:last] for run in runs]))
 
 
 def gather_block(plan: Plan, deal: Deal, block: int, pieces: Pieces) -> int:
@@ -151,9 +229,9 @@ def gather_block(plan: Plan, deal: Deal, block: int, pieces: Pieces) -> int:
     y = None if layout.label_dtype is None else np.empty(stop - start, layout.label_dtype)
     for run, places in enumerate(_places(deal, pieces)):
         inside = (places >= start) & (places < stop)
-        _collect(plan, f"{run:06d}.X", int(pieces.starts[run]), places, inside, start, X)
-        if y is not None:
-            _collect(plan, f"{run:06d}.y", int(pieces.starts[run]), places, inside, start, y)
+        for number, out in enumerate((X,) if y is None else (X, y)):
+            rows = _read_piece(plan, run, pieces, number, out)
+            out[places[inside] - start] = rows if inside.all() else rows[inside]
     WriteBlock(plan)(block, X, y)
     return stop - start
 
@@ -171,10 +249,14 @@ def _places(deal: Deal, pieces: Pieces) -> Iterator[IntArray]:
         taken += counts
 
 
-def _collect(
-    plan: Plan, name: str, begin: int, places: IntArray, inside: Array, start: int, out: Any
-) -> None:
-    width = out.dtype.itemsize * (out.shape[1] if out.ndim == 2 else 1)
-    data = plan.location.read(f"{RUNS}/{name}", begin * width, (begin + len(places)) * width)
-    rows = np.frombuffer(data, out.dtype).reshape(len(places), *out.shape[1:])
-    out[places[inside] - start] = rows if inside.all() else rows[inside]
+def _read_piece(plan: Plan, run: int, pieces: Pieces, number: int, out: Array) -> Array:
+    """Return the rows (0) or labels (1) of a piece of a run, after comparing their checksums."""
+    counts, sums = pieces.runs[run, 0], pieces.runs[run, 1 + number]
+    begin, n_rows, width = int(pieces.starts[run]), int(counts.sum()), _width(out)
+    name = f"{RUNS}/{run:06d}.{'Xy'[number]}"
+    data = b""
+    with contextlib.suppress(FileNotFoundError):
+        data = plan.location.read(name, begin * width, (begin + n_rows) * width)
+    if len(data) != n_rows * width or not np.array_equal(_sums(data, counts, width), sums):
+        raise damaged_run(plan, run)
+    return np.frombuffer(data, out.dtype).reshape(n_rows, *out.shape[1:])

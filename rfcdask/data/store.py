@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
-import zarr
 from dask.base import tokenize
 
+from rfcdask.compute import current_client
 from rfcdask.data.dataset import Dataset
-from rfcdask.data.errors import DataError, UnfinishedStoreError
+from rfcdask.data.errors import DamagedStoreError, DataError, UnfinishedStoreError
 from rfcdask.data.layout import FORMAT
 from rfcdask.data.location import Location
-from rfcdask.data.projection import load_projection
-from rfcdask.data.reader import StoreReader
+from rfcdask.data.manifest import (
+    REMEDY,
+    Manifest,
+    known_manifest,
+    read_manifest,
+    seal_of,
+    shard_key,
+)
+from rfcdask.data.projection import SparseProjection, load_projection
+from rfcdask.data.reader import StoreReader, open_checked
+from rfcdask.data.run import call_later, run_tasks
+from rfcdask.progress import track
 
 
 def open_dataset(
@@ -31,62 +46,172 @@ def open_dataset(
     Returns
     -------
     Dataset
-        Lazy rows and labels; nothing but metadata is read.
+        Lazy rows and labels; nothing but metadata is read. Rows are checked when they are read,
+        all of them at once by :meth:`Dataset.verify`.
 
     Raises
     ------
     UnfinishedStoreError
         The ingest that wrote it was interrupted.
+    DamagedStoreError
+        A file is missing or has another size than the manifest says, or the metadata are not those
+        that were written.
     """
     return open_location(Location.of(path, storage_options))
 
 
 def open_location(location: Location) -> Dataset:
     """Open the store at a location."""
-    group = open_group(location)
-    attrs = dict(group.attrs)
-    check_attrs(location, attrs)
-    reader = make_reader(location, group, attrs)
-    return Dataset(reader, attrs, projection=load_projection(group))
-
-
-def open_group(location: Location) -> zarr.Group:
-    """Open the zarr group, or say that there is none."""
+    data, attrs = read_attrs(location)
+    check_attrs(location, attrs, data)
+    manifest = manifest_of(location, attrs)
+    sizes = location.sizes()
+    if manifest is None:
+        _note_old(location)
+    else:
+        _check_bound(location, manifest, data)
+        _check_sizes(location, manifest, sizes)
     try:
-        return zarr.open_group(store=location.store(), mode="r", zarr_format=3)
-    except (FileNotFoundError, KeyError) as error:
+        reader = make_reader(location, manifest, attrs, sizes)
+        check_values(reader, attrs)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DamagedStoreError(
+            f"the metadata of {location} are damaged ({str(error) or repr(error)}): {REMEDY}."
+        ) from error
+    return Dataset(reader, attrs, projection=_projection(location, manifest, sizes))
+
+
+def read_attrs(location: Location) -> tuple[bytes, dict[str, Any]]:
+    """Return the bytes of the group's metadata and its attributes, or say that there are none."""
+    try:
+        data = location.read("zarr.json")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise DataError(
             f"there is no zarr v3 group at {location}: give the path of a store written by "
             "rfcdask.ingest."
         ) from error
+    try:
+        document = json.loads(data)
+        if document["node_type"] != "group":
+            raise DataError(
+                f"{location} is a zarr array and no rfcdask store: pass it to rfcdask.ingest first."
+            )
+        return data, dict(document.get("attributes") or {})
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DamagedStoreError(
+            f"{location}/zarr.json is damaged ({str(error) or repr(error)}): {REMEDY}."
+        ) from error
 
 
-def check_attrs(location: Location, attrs: dict[str, Any]) -> None:
+def check_attrs(location: Location, attrs: dict[str, Any], data: bytes) -> None:
     """Refuse what is not a finished store of a known format."""
+    try:
+        _check_marks(location, attrs)
+    except UnfinishedStoreError:
+        raise
+    except DataError:
+        # What looks like another format, or like nothing of ours, may be a damaged byte.
+        manifest = None
+        with suppress(DamagedStoreError):
+            manifest = read_manifest(location)
+        if manifest is not None:
+            _check_bound(location, manifest, data)
+        raise
+
+
+def _check_marks(location: Location, attrs: dict[str, Any]) -> None:
     number = attrs.get("format")
     if "complete" not in attrs or number is None:
         raise DataError(
             f"{location} is a zarr group but no rfcdask store: pass it to rfcdask.ingest first."
         )
+    if type(number) is not int or number < 1:
+        raise DamagedStoreError(
+            f"{location}/zarr.json is damaged (format is {number!r}): {REMEDY}."
+        )
     if number > FORMAT:
         raise DataError(
             f"{location} has format {number}, this version reads up to {FORMAT}: update rfcdask."
         )
-    if not attrs["complete"]:
+    if attrs["complete"] is not True:
         raise UnfinishedStoreError(
             f"{location} is unfinished, its ingest was interrupted: run the same ingest again to "
             "go on from the last whole block."
         )
 
 
-def make_reader(location: Location, group: zarr.Group, attrs: dict[str, Any]) -> StoreReader:
+def manifest_of(location: Location, attrs: Mapping[str, Any]) -> Manifest | None:
+    """Return the manifest; only a store of format 1 may have none."""
+    manifest = read_manifest(location)
+    if manifest is None and attrs["format"] > 1:
+        raise DamagedStoreError(f"the manifest of {location} is missing: {REMEDY}.")
+    return manifest
+
+
+def _note_old(location: Location) -> None:
+    warnings.warn(
+        f"{location} was written by an earlier version, without a manifest: each chunk has a "
+        "checksum, but swapped files or changed metadata would not be noticed; "
+        "'rfcdask ingest OLD NEW' copies it to a store with a manifest.",
+        UserWarning,
+        stacklevel=4,
+    )
+
+
+def _check_bound(location: Location, manifest: Manifest, data: bytes) -> None:
+    """Compare the attributes with the manifest."""
+    if not manifest.binds("zarr.json", data):
+        raise DamagedStoreError(
+            f"the attributes in {location}/zarr.json are not those that the manifest of the store "
+            f"binds, somebody or something changed them: {REMEDY}."
+        )
+
+
+def _check_sizes(location: Location, manifest: Manifest, sizes: Mapping[str, int]) -> None:
+    """Compare the size of every file with the manifest."""
+    bad = wrong_sizes(manifest, sizes)
+    if bad:
+        more = f", and {len(bad) - 1} more files ('rfcdask info --verify' names them)"
+        raise DamagedStoreError(
+            f"{location} is damaged: {next(iter(bad.values()))}{more if len(bad) > 1 else ''}: "
+            f"{REMEDY}."
+        )
+
+
+def wrong_sizes(manifest: Manifest, sizes: Mapping[str, int]) -> dict[str, str]:
+    """Say of each file what the listing shows that it should not."""
+    return {
+        name: f"{name} has {sizes[name]} bytes instead of {size}"
+        if name in sizes
+        else f"{name} is missing"
+        for name, size in manifest.sizes().items()
+        if sizes.get(name) != size
+    }
+
+
+def make_reader(
+    location: Location,
+    manifest: Manifest | None,
+    attrs: Mapping[str, Any],
+    sizes: Mapping[str, int],
+) -> StoreReader:
     """Take the blocks from the shards of X."""
-    X: Any = group["X"]
-    y: Any = group.get("y")
+    X = open_checked(location, manifest, "X")
+    labelled = attrs.get("labels") is not None
+    y = open_checked(location, manifest, "y") if labelled else None
     n_rows, block = X.shape[0], X.shards[0]
+    n_blocks = -(-n_rows // block)
+    _check_shards(location, manifest, n_rows, n_blocks, sizes)
+    if X.ndim != 2 or (y is not None and (y.shape, y.shards) != ((n_rows,), (block,))):
+        raise ValueError(f"X has shape {X.shape}, y {None if y is None else y.shape}")
+    documents = X.metadata.to_dict(), str(y and y.metadata.to_dict())
     return StoreReader(
         location=location,
-        fingerprint=tokenize(attrs, X.metadata.to_dict(), str(y and y.metadata.to_dict())),
+        fingerprint=tokenize(dict(attrs), *documents) if manifest is None else manifest.digest,
         sizes=tuple(min(block, n_rows - start) for start in range(0, n_rows, block)),
         n_columns=X.shape[1],
         block_rows=block,
@@ -95,4 +220,117 @@ def make_reader(location: Location, group: zarr.Group, attrs: dict[str, Any]) ->
         scale=attrs.get("scale"),
         stored_label_dtype=None if y is None else y.dtype.str,
         label_names=tuple(attrs["classes"]) if attrs.get("labels") == "text" else None,
+        has_manifest=manifest is not None,
     )
+
+
+def _check_shards(
+    location: Location,
+    manifest: Manifest | None,
+    n_rows: int,
+    n_blocks: int,
+    sizes: Mapping[str, int],
+) -> None:
+    """Compare the number of rows and shards that the metadata declare with what is there."""
+    if manifest is not None:
+        if n_rows != manifest.n_rows or n_blocks != len(manifest.shards["X"].sizes):
+            raise ValueError(f"X declares {n_rows} rows, the manifest {manifest.n_rows}")
+        return
+    there = sum(name.startswith("X/c/") for name in sizes)
+    if n_blocks > there:
+        missing = next(i for i in range(n_blocks) if shard_key("X", i) not in sizes)
+        raise DamagedStoreError(f"shard {missing} of array X is missing from {location}: {REMEDY}.")
+
+
+def check_values(reader: StoreReader, attrs: Mapping[str, Any]) -> None:
+    """Compare what the attributes say with each other and with the arrays."""
+    classes, scale = attrs.get("classes"), reader.scale
+    if [attrs["n_rows"], attrs["n_columns"]] != [sum(reader.sizes), reader.n_columns]:
+        raise ValueError(f"n_rows is {attrs['n_rows']}, but X has {sum(reader.sizes)} rows")
+    if classes is not None and not (
+        isinstance(classes, list) and len(set(classes)) == len(classes)
+    ):
+        raise ValueError("classes is no list of different labels")
+    if reader.label_names is not None:
+        if not all(isinstance(name, str) for name in reader.label_names):
+            raise ValueError("classes of text labels are not all text")
+        if reader.stored_label_dtype is None or reader.stored_label_dtype[1] not in "bui":
+            raise ValueError("text labels are not stored as whole numbers")
+    if scale is not None and (
+        type(scale) not in (int, float) or not math.isfinite(scale) or not scale
+    ):
+        raise ValueError(f"scale is {scale!r}")
+    for name in ("mean", "variance", "min", "max"):
+        if name in attrs and len(attrs[name]) != reader.n_columns:
+            raise ValueError(f"{name} has {len(attrs[name])} values for {reader.n_columns} columns")
+
+
+def _projection(
+    location: Location, manifest: Manifest | None, sizes: Mapping[str, int]
+) -> SparseProjection | None:
+    known = sizes if manifest is None else manifest.files
+    if "projection/zarr.json" not in known:
+        return None
+    try:
+        return load_projection(location, manifest)
+    except DamagedStoreError:
+        raise
+    except Exception as error:  # zarr and its codecs raise many kinds for damaged bytes
+        raise DamagedStoreError(
+            f"the projection in {location} is damaged ({error}): {REMEDY}."
+        ) from error
+
+
+def verify_location(location: Location, *, progress: Any = None, client: Any = None) -> int:
+    """Read every byte of a store and compare it with the manifest.
+
+    Returns
+    -------
+    int
+        Bytes that were read.
+
+    Raises
+    ------
+    DamagedStoreError
+        With the name of every file that is missing or is not what was written.
+    """
+    data, attrs = read_attrs(location)
+    check_attrs(location, attrs, data)
+    manifest = manifest_of(location, attrs)
+    if manifest is None:
+        raise DataError(
+            f"{location} was written by an earlier version and has no manifest to compare it with: "
+            "'rfcdask ingest OLD NEW' reads every chunk and writes a store with one."
+        )
+    sizes = manifest.sizes()
+    bad = wrong_sizes(manifest, location.sizes())
+    names = [name for name in sizes if name not in bad]
+    tasks = (call_later(file_problem, location, manifest.digest, name) for name in names)
+    with track("verifying", sum(map(sizes.__getitem__, names)), "bytes", progress=progress) as bar:
+        for name, problem in zip(names, run_tasks(tasks, current_client(client)), strict=True):
+            bar.advance(sizes[name])
+            if problem is not None:
+                bad[name] = f"{name}: {problem}"
+    if bad:
+        raise DamagedStoreError(
+            f"{location} is damaged, {len(bad)} of its {len(sizes)} files: "
+            f"{'; '.join(bad.values())}: {REMEDY}."
+        )
+    return sum(sizes.values())
+
+
+def file_problem(location: Location, digest: str, name: str) -> str | None:
+    """Say what is wrong with a file of a store; None when it is what was written."""
+    manifest = known_manifest(location, digest)
+    seal = manifest.seal(name)
+    try:
+        data = location.read(name)
+        if seal is None:
+            manifest.check_file(name, data)
+        elif seal_of(data, len(seal.chunks), deep=True) != seal:
+            return "it is not the shard that was written here"
+    except FileNotFoundError:
+        return "it is missing"
+    except ValueError as error:
+        return str(error)
+    return None

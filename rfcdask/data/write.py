@@ -13,21 +13,22 @@ from typing import Any
 
 import numpy as np
 import zarr
+from zarr.storage import MemoryStore
 
 from rfcdask._types import Array, IntArray
 from rfcdask.data.arrays import flat, say_bad
 from rfcdask.data.errors import DataError
-from rfcdask.data.journal import Journal
+from rfcdask.data.journal import BlockRecord, Journal
 from rfcdask.data.labels import Labels
-from rfcdask.data.layout import Layout
+from rfcdask.data.layout import Layout, create_arrays
 from rfcdask.data.location import Location
+from rfcdask.data.manifest import Seal, seal_of, shard_key
 from rfcdask.data.projection import SparseProjection, load_projection
-from rfcdask.data.reader import shard_key
 from rfcdask.data.source import Batch, dense, keep_rows
 from rfcdask.data.stats import column_stats
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+_NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
 @dataclass(frozen=True)
@@ -64,23 +65,51 @@ class WriteBlock:
     def __call__(self, block: int, X: Array, y: Array | None) -> None:
         """Write rows and labels; a shard that is there already is replaced."""
         location = self.plan.location
-        with destination_errors(location), _ENCODING:
-            self._write("X", block, X)
+        with destination_errors(location):
+            seals = {"X": self._write("X", block, X)}
             if y is not None:
-                self._write("y", block, y)
+                seals["y"] = self._write("y", block, y)
             labels = None if y is None else zlib.crc32(np.ascontiguousarray(y).tobytes())
-            Journal(location).record(block, column_stats(X), labels)
+            Journal(location).record(block, BlockRecord(column_stats(X), labels, seals))
 
-    def _write(self, name: str, block: int, values: Array) -> None:
-        location, layout = self.plan.location, self.plan.layout
-        # zarr would read an old shard and merge the new one into it.
-        location.delete(shard_key(name, block))
-        start, stop = layout.span(block)
-        store = location.store(read_only=False)
-        array: Any = zarr.open_array(store=store, path=name, mode="r+")
-        # A chunk of zeros is written too: left out, it could not be told from a lost one, and
-        # negative zeros would lose their sign.
-        array.with_config({"write_empty_chunks": True})[start:stop] = values
+    def _write(self, name: str, block: int, values: Array) -> Seal:
+        layout = self.plan.layout
+        with _ENCODING:
+            shard = encode_shard(layout, name, block, values)
+        self.plan.location.write(shard_key(name, block), shard.data)
+        return seal_of(shard, layout.chunks_a_block)
+
+
+def encode_shard(layout: Layout, name: str, block: int, values: Array) -> Array:
+    """Return the bytes of a shard: what is written is what was encoded here, and nothing older."""
+    kept: dict[str, Any] = {}
+    group = zarr.create_group(store=MemoryStore(kept), zarr_format=3)
+    create_arrays(group, layout, [name])
+    start, stop = layout.span(block)
+    array: Any = group[name]
+    # A chunk of zeros is written too: left out, it could not be told from a lost one, and negative
+    # zeros would lose their sign.
+    array.with_config({"write_empty_chunks": True})[start:stop] = values
+    shard: Array = kept[shard_key(name, block)].as_numpy_array()
+    return shard
+
+
+def holds_block(location: Location, block: int, n_chunks: int) -> bool:
+    """Whether a block has a record and its shards are, to the last byte, those of the record.
+
+    Otherwise the record goes, so that the block is written again.
+    """
+    record = Journal(location).block(block)
+    try:
+        if record is not None and all(
+            seal_of(location.read(shard_key(name, block)), n_chunks, deep=True) == seal
+            for name, seal in record.seals.items()
+        ):
+            return True
+    except (FileNotFoundError, ValueError):
+        pass
+    Journal(location).forget(block)
+    return False
 
 
 def put_rows(
@@ -159,9 +188,7 @@ def _projection(plan: Plan) -> SparseProjection:
 @lru_cache(maxsize=4)
 def _load_projection(location: Location, *_drawn_from: int | None) -> SparseProjection:
     # What it was drawn from is part of the key: the store may be another one of the same name.
-    projection = load_projection(zarr.open_group(store=location.store(), mode="r"))
-    assert projection is not None  # written before the first block
-    return projection
+    return load_projection(location)
 
 
 @contextmanager

@@ -15,9 +15,10 @@ import numpy as np
 from rfcdask._types import Array
 from rfcdask.data import Dataset, open_dataset
 from rfcdask.job.finer import with_small_blocks
-from rfcdask.job.folder import RunFolder, damage_of, read_json, whole_file
+from rfcdask.job.folder import RunFolder, damage_of, read_json
 from rfcdask.job.settings import Settings
 from rfcdask.redact import redacted
+from rfcdask.replacing import whole_file
 from rfcdask.standardize import Standardizer
 from rfcdask.untrusted import open_npz
 

@@ -6,17 +6,21 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rfcdask import untrusted
 from rfcdask.locks import only_process
+from rfcdask.replacing import PARTIAL, whole_file
 
 FORMAT = 1
 """Raised when a run that was begun by an older version cannot be gone on with."""
+
+
+_PARTS = (PARTIAL, ".part")
+"""How names of half written files end, here and in earlier versions."""
 
 
 class RunExistsError(FileExistsError):
@@ -109,7 +113,7 @@ class RunFolder:
         """
         for folder in (self.data, self.phases, self.maps, self.model):
             if folder.exists():
-                folder.replace(folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}.part"))
+                folder.replace(folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}{PARTIAL}"))
         for file in (self.results, self.report, self.sample, self.checkpoint, self.log, self.begun):
             file.unlink(missing_ok=True)
         self.sweep()
@@ -122,7 +126,10 @@ class RunFolder:
 
     def sweep(self) -> None:
         """Remove what a killed process left half written."""
-        for part in [*self.path.glob("*.part"), *self.phases.glob("*.part")]:
+        ends = (f"*{PARTIAL}", "*.part")
+        for part in [
+            part for end in ends for part in (*self.path.glob(end), *self.phases.glob(end))
+        ]:
             if part.is_dir():
                 shutil.rmtree(part, ignore_errors=True)
             else:
@@ -196,31 +203,3 @@ def damage_of(path: Path, remedy: str | None = None) -> AbstractContextManager[N
     return untrusted.faults_as(
         lambda why: OtherRunError(f"{path} is damaged ({why}): {remedy}."), OtherRunError
     )
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[Any]:
-    """Open a file for writing that appears under its name when the block ends well."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.part")
-    try:
-        with open(part, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a new name last through a power cut, where the system can."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

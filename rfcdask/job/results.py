@@ -15,8 +15,9 @@ from typing import Any
 from rfcdask._version import __version__
 from rfcdask.compute import workers_of
 from rfcdask.job.context import Context
-from rfcdask.job.folder import whole_file, write_json
+from rfcdask.job.folder import write_json
 from rfcdask.redact import redacted
+from rfcdask.replacing import whole_file
 from rfcdask.report import recommend, render
 from rfcdask.threads import available_cpus
 

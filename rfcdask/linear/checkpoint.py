@@ -12,6 +12,7 @@ import numpy as np
 
 from rfcdask._types import Array
 from rfcdask.linear.lesson import State
+from rfcdask.replacing import whole_file
 from rfcdask.untrusted import faults_as, open_npz
 
 FORMAT = 1
@@ -42,13 +43,8 @@ class Checkpoint:
             "history": history,
             "scalars": state._asdict() | {"W": None, "mean": None},
         }
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.path.with_name(self.path.name + ".part")
-        with open(beside, "wb") as file:
+        with whole_file(self.path) as file:
             np.savez(file, W=state.W, mean=state.mean, about=np.array(json.dumps(about)))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, self.path)
 
     def load(self) -> tuple[State, tuple[int, int], list[dict[str, float]]] | None:
         """Return state, position and history, or None when there is no checkpoint."""

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import zarr
+from zarr.storage import MemoryStore
 
 from rfcdask._types import Array, DaskArray
 from rfcdask.cluster_checks import require_shared
 from rfcdask.compute import current_client
+from rfcdask.data.layout import codecs
+from rfcdask.data.location import Location
 from rfcdask.linear.runners import open_runner
-from rfcdask.linear.stream import Blocks, consecutive_groups, stream_folds
+from rfcdask.linear.stream import Blocks, stream_folds
+from rfcdask.locks import lock_beside, only_process
 from rfcdask.progress import track
+from rfcdask.replacing import UNFINISHED, put_in_place
 from rfcdask.sample import one_column_block, require_known_rows
+
+_RECORDS = ".write"
+"""Folder of an unfinished array that says what is written; it goes when the array is done."""
 
 
 def write_zarr(
@@ -30,24 +41,26 @@ def write_zarr(
     """Write a lazy array to a new zarr array, in bounded memory, and return it opened lazily.
 
     Each block becomes one chunk and is written whole by one task, so a task tried again writes
-    the same bytes to the same place.
+    the same bytes to the same place. Everything is written to ``PATH.unfinished`` and takes its
+    name when it is whole; before that it has no metadata, and nobody can take it for an array.
+    Called again after an interruption with the same array (its Dask name, shape, type and chunks),
+    it goes on with the blocks that are not there yet.
 
     Parameters
     ----------
     rows : dask array of shape (n,) or (n, k)
         Its row chunks must all have the same size but the last, which may be smaller.
     path : path
-        Where the zarr array is made.
+        Where the zarr array is made: a local path, or an fsspec URL, where it is written in place
+        and what is replaced goes first.
     overwrite : bool
-        Whether a zarr array that is there may be replaced.
+        Whether a zarr array that is there may be replaced; it stays until the new one is whole.
     client : distributed.Client, optional
         Where to compute: this client, else the current one, else local threads. Workers must see
         the same file system.
     progress : bool, str or callable, optional
         See :func:`rfcdask.progress.track`.
     """
-    import dask.array as da
-
     require_known_rows(rows, "rows")
     rows = one_column_block(rows)
     sizes = [int(size) for size in rows.chunks[0]]
@@ -56,36 +69,109 @@ def write_zarr(
             f"Row chunks of {sizes[:4]}... cannot become chunks of one size; use "
             f"rows.rechunk({{0: {max(sizes)}}}) first."
         )
-    if Path(path).exists() and not overwrite:
+    target = Location.of(path)
+    if target.exists("zarr.json" if not target.is_local else "") and not overwrite:
         raise FileExistsError(f"{path} exists already; choose another path or overwrite=True.")
     require_shared(current_client(client), writes=path)
-    array = zarr.create_array(
-        path,
-        shape=rows.shape,
-        dtype=rows.dtype,
-        chunks=(sizes[0], *rows.shape[1:]),
-        overwrite=overwrite,
-    )
-    blocks = Blocks(rows)
+    refusal = FileExistsError(f"another process is writing {path}: wait for it.")
+    with _locked(target, refusal):
+        work = _begin(target, rows)
+        _write_blocks(work, rows, sizes, client, progress)
+        if work != target:
+            put_in_place(Path(work.url), Path(target.url))
+        target.delete(_RECORDS)
+    return _opened(target)
+
+
+def _opened(target: Location) -> DaskArray:
+    import dask.array as da
+
+    return da.from_zarr(zarr.open_array(store=target.store(), mode="r"))
+
+
+def _locked(target: Location, refusal: Exception) -> Any:
+    if not target.is_local:
+        return nullcontext()
+    place = Path(target.url)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    return only_process(lock_beside(place), refusal)
+
+
+def _begin(target: Location, rows: DaskArray) -> Location:
+    """Return where to write, with what an earlier attempt wrote there of the very same array."""
+    work = Location.of(target.url + UNFINISHED) if target.is_local else target
+    begun = f"{_RECORDS}/array.json"
+    array = json.dumps([rows.name, list(rows.shape), rows.dtype.str, list(rows.chunks[0])]).encode()
+    if work.exists():
+        if work.is_local and not work.exists(_RECORDS):
+            raise FileExistsError(f"{work} lies in the way and is none of ours: move it away.")
+        if not work.exists(begun) or work.read(begun) != array:
+            work.delete()
+    work.write(begun, array)
+    return work
+
+
+def _write_blocks(
+    work: Location, rows: DaskArray, sizes: list[int], client: Any, progress: Any
+) -> None:
+    """Write the blocks that are not there yet, and the metadata last."""
+    fold = _WriteBlock(work, rows.shape, rows.dtype.str, sizes[0])
+    left = [(index,) for index in range(len(sizes)) if not fold.is_written(index)]
     with (
         open_runner(client) as runner,
         track("writing", float(rows.shape[0]), "rows", progress=progress) as reporter,
     ):
-        groups = consecutive_groups(len(blocks), 1)
-        fold = _WriteBlock(str(path), np.cumsum([0, *sizes]))
-        for count in stream_folds(runner, blocks, groups, fold, 0):
+        reporter.advance(rows.shape[0] - sum(sizes[index] for (index,) in left))
+        for count in stream_folds(runner, Blocks(rows), left, fold, 0):
             reporter.advance(count)
-    return da.from_zarr(array)
+    work.write("zarr.json", fold.encoded()["zarr.json"])
 
 
 @dataclass(frozen=True)
 class _WriteBlock:
-    """Writes one block to its place and returns how many rows have been written."""
+    """Writes one block to its place, then a record of it, and counts its rows."""
 
-    path: str
-    starts: Array
+    place: Location
+    shape: tuple[int, ...]
+    dtype: str
+    rows: int
 
     def __call__(self, written: int, block: tuple[Any, ...], index: int) -> int:
-        array = zarr.open_array(self.path, mode="r+")
-        array[int(self.starts[index]) : int(self.starts[index + 1])] = block[0]
-        return written + int(self.starts[index + 1] - self.starts[index])
+        key = self._key(index)
+        data = self.encoded(index, block[0])[key]
+        self.place.write(key, data)
+        self.place.write(self._record(index), self._facts(data))
+        return written + int(block[0].shape[0])
+
+    def is_written(self, index: int) -> bool:
+        """Whether a block is there, to the last byte as it was written."""
+        try:
+            return self.place.read(self._record(index)) == self._facts(
+                self.place.read(self._key(index))
+            )
+        except FileNotFoundError:
+            return False
+
+    def encoded(self, index: int = 0, values: Array | None = None) -> dict[str, bytes]:
+        """Return the files of an array with these values as its only block."""
+        kept: dict[str, Any] = {}
+        array: Any = zarr.create_array(
+            MemoryStore(kept),
+            shape=self.shape,
+            dtype=np.dtype(self.dtype),
+            chunks=(self.rows, *self.shape[1:]),
+            compressors=codecs("zstd"),
+            config={"write_empty_chunks": True},
+        )
+        if values is not None:
+            array[index * self.rows : index * self.rows + values.shape[0]] = values
+        return {name: data.to_bytes() for name, data in kept.items()}
+
+    def _key(self, index: int) -> str:
+        return "/".join(["c", str(index), *("0" for _ in self.shape[1:])])
+
+    def _record(self, index: int) -> str:
+        return f"{_RECORDS}/{index:06d}"
+
+    def _facts(self, data: bytes) -> bytes:
+        return f"{len(data)} {google_crc32c.value(data)}".encode()

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from rfcdask.replacing import whole_file
 from rfcdask.report import comparison, confusion, costs, overview, reproduce, selection
 from rfcdask.report.measured import Results, section
 from rfcdask.report.style import style_sheet
@@ -73,10 +74,8 @@ def write_report(results: Results, path: str | os.PathLike[str]) -> Path:
     """
     target = Path(path)
     page = render(results)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.part")
-    part.write_text(page, encoding="utf-8")
-    part.replace(target)
+    with whole_file(target, "w") as file:
+        file.write(page)
     return target
 
 

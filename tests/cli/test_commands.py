@@ -281,3 +281,51 @@ def test_the_python_interface_reads_what_fit_wrote(model: Path, store: Path) -> 
     assert isinstance(predicted, da.Array)
     assert dataset.y is not None
     assert float((predicted == dataset.y).mean()) > 0.9
+
+
+def test_info_verify_names_every_damaged_file(call: Any, store: Path, tmp_path: Path) -> None:
+    good = call("info", "store.zarr", "--verify")
+    assert good.exit_code == 0
+    assert "bytes are what was written" in good.stdout
+    assert json.loads(call("info", "store.zarr", "--verify", "--json").stdout)["verified_bytes"] > 0
+    bad = tmp_path / "bad.zarr"
+    shutil.copytree(store, bad)
+    (bad / "X/c/0/0").write_bytes(b"")
+    (bad / "y/c/0").unlink()
+    done = call("info", str(bad), "--verify")
+    assert done.exit_code == 2
+    assert "X/c/0/0 has 0 bytes instead of" in done.stderr
+    assert "y/c/0 is missing" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert call("info", str(bad)).exit_code == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*without a manifest")
+def test_an_old_store_is_named_and_copied(call: Any, store: Path, tmp_path: Path) -> None:
+    """What the note and the refusal of --verify advise: rfcdask ingest OLD NEW."""
+    old, new = tmp_path / "old.zarr", tmp_path / "new.zarr"
+    shutil.copytree(store, old)
+    shutil.rmtree(old / "manifest")
+    document = json.loads((old / "zarr.json").read_text())
+    document["attributes"]["format"] = 1
+    (old / "zarr.json").write_text(json.dumps(document))
+    done = run_cli("info", str(old), cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr.count("'rfcdask ingest OLD NEW'") == 1
+    refused = call("info", str(old), "--verify")
+    assert refused.exit_code == 2
+    assert "'rfcdask ingest OLD NEW'" in refused.stderr
+    assert call("ingest", str(old), str(new)).exit_code == 0
+    assert call("info", str(new), "--verify").exit_code == 0
+
+
+def test_info_verify_reads_a_model(call: Any, model: Path, tmp_path: Path) -> None:
+    assert call("info", str(model), "--verify").exit_code == 0
+    bad = tmp_path / "model"
+    shutil.copytree(model, bad)
+    chunk = next(path for path in sorted(bad.rglob("arrays.zarr/*/c/*")) if path.is_file())
+    chunk.write_bytes(b"")
+    assert call("info", str(bad)).exit_code == 0
+    done = call("info", str(bad), "--verify")
+    assert done.exit_code == 2
+    assert "is damaged" in done.stderr

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +132,24 @@ def refused(tmp_path, name, content, words, **options):
     # Bad input leaves nothing behind that stands in the way of the next attempt.
     assert not (tmp_path / "out.zarr").exists()
     return str(caught.value)
+
+
+def as_format_1(store: Path) -> Path:
+    """Turn a store into one as it was written before there were manifests."""
+    shutil.rmtree(store / "manifest")
+    edit_json(store / "zarr.json", lambda document: document["attributes"].update(format=1))
+    return store
+
+
+def edit_json(path: Path, change: Callable[[Any], object]) -> None:
+    """Change a JSON file in place."""
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document, indent=2))
+
+
+def flip(path: Path, place: int | None = None) -> None:
+    """Change one byte of a file, in its middle unless told where."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 if place is None else place] ^= 1
+    path.write_bytes(data)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_helpers import CONTEXT, svmlight_text, tree_bytes
+from data_helpers import CONTEXT, edit_json, flip, svmlight_text, tree_bytes
 
 import rfcdask as rf
 from rfcdask.data.journal import Journal
@@ -173,6 +173,82 @@ def test_only_the_missing_blocks_are_written_again(tmp_path, monkeypatch, shuffl
     assert {b: (dest / f"X/c/{b}/0").stat().st_mtime_ns for b in written} == stamps
     assert tree_bytes(dest) == tree_bytes(tmp_path / "calm.zarr")
     assert len(calm.X.chunks[0]) > 9
+
+
+DAMAGE = {
+    "emptied": ("X/c/{}/0", lambda path: path.write_bytes(b"")),
+    "truncated": ("X/c/{}/0", lambda path: path.write_bytes(path.read_bytes()[:-3])),
+    "deleted": ("y/c/{}", Path.unlink),
+    "flipped": ("y/c/{}", flip),
+    "swapped": ("X/c/{}/0", lambda path: path.write_bytes((path.parents[1] / "1/0").read_bytes())),
+    "record": (".ingest/blocks/{:06d}.json", flip),
+    "emptied-record": (".ingest/blocks/{:06d}.json", lambda path: path.write_bytes(b"")),
+    "survey": (".ingest/survey.json", flip),
+    "metadata": ("X/zarr.json", lambda path: path.write_bytes(b"{")),
+    "projection": ("projection/data/c/0", lambda path: path.write_bytes(b"")),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_resume_writes_damaged_blocks_anew(tmp_path, monkeypatch, damage):
+    X = np.random.default_rng(0).standard_normal((600, 40))
+    source = X, np.arange(600) % 2
+    shuffled = damage in ("flipped", "emptied")
+    options = {"block_size": 800, "shuffle": shuffled, "random_state": 1, "project": 3}
+    rf.ingest(source, tmp_path / "calm.zarr", compressor=None, **options)
+    dest = tmp_path / "a.zarr"
+    written = interrupted(monkeypatch, source, dest, 4, compressor=None, **options)
+    name, change = DAMAGE[damage]
+    change(dest / name.format(next(block for block in written if block != 1)))
+    rf.ingest(source, dest, compressor=None, **options).verify()
+    assert tree_bytes(dest) == tree_bytes(tmp_path / "calm.zarr")
+
+
+@pytest.mark.parametrize("part", ["X", "y", "counts"])
+@pytest.mark.parametrize("change", ["flipped", "emptied", "deleted"])
+def test_damaged_scratch_files_are_written_anew(tmp_path, monkeypatch, part, change):
+    X = np.random.default_rng(0).standard_normal((600, 4))
+    source = X, np.arange(600) % 2
+    options = {"block_size": 800, "shuffle": True, "random_state": 1}
+    rf.ingest(source, tmp_path / "calm.zarr", **options)
+    dest = tmp_path / "a.zarr"
+    interrupted(monkeypatch, source, dest, 2, **options)
+    DAMAGE[change][1](dest / f".ingest/runs/000003.{part}")
+    if change == "flipped" and part != "counts":
+        with pytest.raises(rf.data.DamagedStoreError, match=r"000003.* run the same ingest again"):
+            rf.ingest(source, dest, **options)
+        with pytest.raises(rf.data.UnfinishedStoreError):
+            rf.open_dataset(dest)
+    rf.ingest(source, dest, **options)
+    assert tree_bytes(dest) == tree_bytes(tmp_path / "calm.zarr")
+
+
+def test_a_damaged_seed_is_not_gone_on_with(tmp_path, monkeypatch):
+    X = np.random.default_rng(0).standard_normal((500, 4))
+    dest = tmp_path / "a.zarr"
+    options = {"block_size": 3200, "shuffle": True, "random_state": 1}
+    interrupted(monkeypatch, X, dest, 2, **options)
+    edit_json(dest / "zarr.json", lambda document: document["attributes"].update(seed=2))
+    with pytest.raises(rf.data.DamagedStoreError, match="pass overwrite=True to start anew"):
+        rf.ingest(X, dest, **options)
+    calm = rf.ingest(X, tmp_path / "calm.zarr", **options)
+    again = rf.ingest(X, dest, overwrite=True, **options)
+    assert np.array_equal(again.X.compute(), calm.X.compute())
+
+
+def test_an_ingest_leaves_nothing_beside_the_store(tmp_path, monkeypatch):
+    home = tmp_path / "temporary"
+    home.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(home))
+    folder = tmp_path / "data"
+    rf.ingest(np.eye(30), folder / "a.zarr")
+    rf.ingest(np.eye(30), folder / "a.zarr", overwrite=True)
+    with pytest.raises(rf.data.StoreExistsError):
+        rf.ingest(np.eye(30), folder / "a.zarr")
+    with pytest.raises(rf.data.DataError):
+        rf.ingest(np.full((3, 3), np.nan), folder / "b.zarr")
+    assert os.listdir(folder) == ["a.zarr"]
+    assert os.listdir(home) == []
 
 
 def test_the_text_is_checked_only_once(tmp_path, monkeypatch):

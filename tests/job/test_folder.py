@@ -16,10 +16,10 @@ from rfcdask.job.folder import (
     UnfinishedRunError,
     locked,
     read_json,
-    whole_file,
     write_json,
 )
 from rfcdask.job.settings import Settings
+from rfcdask.replacing import whole_file
 
 
 def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
+import dask
+import dask.array as da
 import numpy as np
 import pytest
 
@@ -37,3 +40,79 @@ def test_nothing_is_overwritten_and_odd_chunks_are_named(tmp_path: Path) -> None
     assert np.array_equal(again.compute(), X + 1)
     with pytest.raises(ValueError, match=r"rechunk\(\{0: 60\}\)"):
         write_zarr(lazy(X, (40, 60)), tmp_path / "odd.zarr")
+
+
+class Stop:
+    """Computes blocks until it has had enough."""
+
+    def __init__(self, after: int) -> None:
+        self.after, self.computed = after, list[int]()
+
+    def __call__(self, block: np.ndarray, block_info: Any = None) -> np.ndarray:
+        if len(self.computed) >= self.after:
+            raise KeyboardInterrupt
+        self.computed.append(int(block[0, 0]))
+        return block
+
+    def rows(self) -> da.Array:
+        rows = da.from_array(np.arange(100.0).reshape(50, 2), chunks=(10, 2), name="rows")
+        return rows.map_blocks(self, name="watched", meta=np.empty((0, 0)))
+
+
+def interrupted(path: Path, **options: Any) -> list[int]:
+    stop = Stop(3)
+    with dask.config.set(scheduler="sync"), pytest.raises(KeyboardInterrupt):
+        write_zarr(stop.rows(), path, **options)
+    return stop.computed
+
+
+def test_an_interrupted_array_is_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "a.zarr"
+    done = interrupted(path)
+    assert os.listdir(tmp_path) == ["a.zarr.unfinished"]
+    for folder in (path, tmp_path / "a.zarr.unfinished"):
+        with pytest.raises(rf.data.DataError):
+            rf.ingest(folder, tmp_path / "store.zarr")
+    again = Stop(99)
+    stored = write_zarr(again.rows(), path)
+    assert set(done).isdisjoint(again.computed)
+    assert np.array_equal(stored.compute(), np.arange(100.0).reshape(50, 2))
+    assert os.listdir(tmp_path) == ["a.zarr"]
+    assert sorted(os.listdir(path)) == ["c", "zarr.json"]
+    assert rf.ingest(path, tmp_path / "store.zarr").shape == (50, 2)
+
+
+@pytest.mark.parametrize("damage", ["emptied", "flipped", "deleted"])
+def test_damaged_blocks_are_written_again(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "a.zarr"
+    interrupted(path)
+    chunk = next((tmp_path / "a.zarr.unfinished" / "c").glob("*/0"))
+    data = chunk.read_bytes()
+    changed = {"emptied": b"", "flipped": bytes([data[0] ^ 1]) + data[1:]}
+    chunk.unlink() if damage == "deleted" else chunk.write_bytes(changed[damage])
+    stored = write_zarr(Stop(99).rows(), path)
+    assert np.array_equal(stored.compute(), np.arange(100.0).reshape(50, 2))
+
+
+def test_the_old_array_stays_until_the_new_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.zarr"
+    write_zarr(da.ones((4, 2), chunks=2), path)
+    interrupted(path, overwrite=True)
+    assert np.array_equal(da.from_zarr(path).compute(), np.ones((4, 2)))
+    # Another array than the one that was begun starts anew.
+    stored = write_zarr(da.zeros((30, 2), chunks=10), path, overwrite=True)
+    assert np.array_equal(stored.compute(), np.zeros((30, 2)))
+    assert os.listdir(tmp_path) == ["a.zarr"]
+    (tmp_path / "b.zarr.unfinished").mkdir()
+    (tmp_path / "b.zarr.unfinished" / "thesis.tex").write_text("years of work")
+    with pytest.raises(FileExistsError, match="none of ours: move it away"):
+        write_zarr(da.ones((4, 2), chunks=2), tmp_path / "b.zarr")
+    assert (tmp_path / "b.zarr.unfinished" / "thesis.tex").exists()
+
+
+def test_an_array_is_written_to_a_url() -> None:
+    for value in (1.0, 2.0):
+        stored = write_zarr(da.full((5, 2), value, chunks=2), "memory://w/a.zarr", overwrite=True)
+        assert np.array_equal(stored.compute(), np.full((5, 2), value))
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        write_zarr(da.ones((5, 2), chunks=2), "memory://w/a.zarr")

@@ -1,0 +1,312 @@
+"""What a finished store is bound by: the size and a checksum of every file, in one record.
+
+zarr keeps a CRC32C of every chunk behind its bytes, and of the index at the end of every shard, and
+compares them as it decodes. The manifest holds those very numbers: whoever reads a shard has only
+to look whether they are the ones that were written: nothing is computed twice. That a chunk agrees
+with itself says that it was not damaged; that it agrees with the manifest says that it is the one
+that belongs there.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import google_crc32c
+import numpy as np
+from zarr.abc.store import ByteRequest, RangeByteRequest, Store, SuffixByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.storage import WrapperStore
+
+from rfcdask._types import Array
+from rfcdask.data.errors import DamagedStoreError
+from rfcdask.data.location import Location
+
+KEY = "manifest/zarr.json"
+"""Where it lies: the attributes of an empty zarr group, which other readers of zarr understand."""
+REMEDY = "restore it from a copy or ingest the data again"
+_ABSENT = np.uint64(2**64 - 1)
+_REMEMBERED = 4096
+"""Shards whose index is kept for reading single chunks; about a kilobyte each."""
+
+
+@dataclass(frozen=True)
+class Seal:
+    """What binds one shard: its size, and the checksums of its index and of each of its chunks."""
+
+    size: int
+    index: int
+    chunks: tuple[int, ...]
+
+
+def seal_of(data: Any, n_chunks: int, *, deep: bool = False) -> Seal:
+    """Return the seal of the bytes of a shard; a ValueError says what is wrong with them.
+
+    Parameters
+    ----------
+    data : bytes or array of uint8
+        The whole shard.
+    n_chunks : int
+        Places for chunks in it.
+    deep : bool
+        Whether the bytes of the chunks are compared with their checksums too.
+    """
+    values = np.frombuffer(data, np.uint8)
+    starts, lengths, index = parse_index(values[-index_bytes(n_chunks) :], n_chunks)
+    here = np.flatnonzero(starts != _ABSENT)
+    stops = (starts + lengths)[here]
+    if len(here) and (lengths[here].min() < 4 or stops.max() > len(values) or stops.min() < 4):
+        raise ValueError("its index points outside")
+    sums = np.zeros(n_chunks, "<u4")
+    last = stops.astype(np.int64)[:, None] + np.arange(-4, 0)
+    sums[here] = values[last].view("<u4")[:, 0]
+    for chunk, stop in zip(here if deep else (), stops.tolist(), strict=False):
+        if google_crc32c.value(values[int(starts[chunk]) : stop - 4]) != sums[chunk]:
+            raise ValueError(f"the checksum of its chunk {chunk} does not match")
+    return Seal(len(values), index, tuple(sums.tolist()))
+
+
+def index_bytes(n_chunks: int) -> int:
+    """Return the size of the index at the end of a shard."""
+    return 16 * n_chunks + 4
+
+
+def parse_index(tail: Array, n_chunks: int) -> tuple[Array, Array, int]:
+    """Return where the chunks of a shard begin, how long they are, and the index's checksum."""
+    if len(tail) != index_bytes(n_chunks):
+        raise ValueError(f"it has {len(tail)} bytes where its index alone has more")
+    found = _stored_sum(tail)
+    if google_crc32c.value(tail[:-4]) != found:
+        raise ValueError("the checksum of its index does not match")
+    places = tail[:-4].view("<u8").reshape(n_chunks, 2)
+    return places[:, 0], places[:, 1], found
+
+
+def _stored_sum(values: Array) -> int:
+    return int.from_bytes(values[-4:].tobytes(), "little")
+
+
+@dataclass(frozen=True, eq=False)
+class Shards:
+    """The seals of all shards of one array, as arrays with a row for each shard."""
+
+    sizes: Array
+    index: Array
+    chunks: Array
+
+    @classmethod
+    def of(cls, seals: Iterable[Seal]) -> Shards:
+        """Put seals together."""
+        kept = list(seals)
+        return cls(
+            np.array([seal.size for seal in kept], np.int64),
+            np.array([seal.index for seal in kept], np.uint32),
+            np.array([seal.chunks for seal in kept], np.uint32),
+        )
+
+    def seal(self, block: int) -> Seal:
+        """Return the seal of one shard."""
+        sums = tuple(self.chunks[block].tolist())
+        return Seal(int(self.sizes[block]), int(self.index[block]), sums)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values; checksums as base64 of little-endian integers of 32 bits."""
+        sums = {"index": self.index, "chunks": self.chunks}
+        packed = {k: base64.b64encode(v.astype("<u4").tobytes()).decode() for k, v in sums.items()}
+        return {"sizes": self.sizes.tolist(), **packed}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Shards:
+        """Rebuild what `to_json` wrote."""
+        sizes = np.array(data["sizes"], np.int64)
+        index, chunks = (
+            np.frombuffer(base64.b64decode(data[name], validate=True), "<u4")
+            for name in ("index", "chunks")
+        )
+        return cls(sizes, index, chunks.reshape(len(sizes), -1))
+
+
+def shard_key(name: str, block: int) -> str:
+    """Return the name of a shard's object within the store."""
+    return f"{name}/c/{block}/0" if name == "X" else f"{name}/c/{block}"
+
+
+@dataclass(frozen=True, eq=False)
+class Manifest:
+    """All that a finished store consists of.
+
+    Parameters
+    ----------
+    n_rows : int
+        Rows of the store.
+    files : mapping
+        Size and SHA-256 of every file that is no shard: metadata with all attributes, projection.
+    shards : mapping
+        Seals of the shards of `X` and `y`.
+    """
+
+    n_rows: int
+    files: Mapping[str, tuple[int, str]]
+    shards: Mapping[str, Shards]
+
+    @property
+    def digest(self) -> str:
+        """What changes with anything that the manifest binds."""
+        return _digest(self._content())
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size of every file."""
+        found = {name: size for name, (size, _) in self.files.items()}
+        for name, shards in self.shards.items():
+            found |= {shard_key(name, i): size for i, size in enumerate(shards.sizes.tolist())}
+        return found
+
+    def seal(self, key: str) -> Seal | None:
+        """Return the seal of a shard by the name of its object; None when it is no shard."""
+        name, _, place = key.partition("/c/")
+        number = place.partition("/")[0]
+        if name not in self.shards or not number.isdecimal():
+            return None
+        block = int(number)
+        known = block < len(self.shards[name].sizes) and shard_key(name, block) == key
+        return self.shards[name].seal(block) if known else None
+
+    def binds(self, key: str, data: bytes) -> bool:
+        """Whether the bytes of a file that is no shard are those that were written."""
+        return file_facts(data) == self.files.get(key)
+
+    def check_file(self, key: str, data: bytes) -> None:
+        """Refuse the bytes of a file that is no shard unless they are those that were written."""
+        if not self.binds(key, data):
+            raise ValueError("it is not what was written")
+
+    def to_bytes(self) -> bytes:
+        """Return the file."""
+        content = self._content()
+        attributes = content | {"digest": _digest(content)}
+        document = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
+        return json.dumps(document, indent=1).encode()
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "version": 1,
+            "n_rows": self.n_rows,
+            "files": {name: list(facts) for name, facts in sorted(self.files.items())},
+            "shards": {name: shards.to_json() for name, shards in sorted(self.shards.items())},
+        }
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Manifest:
+        """Read the file; a ValueError, KeyError or TypeError says that it is damaged."""
+        content = dict(json.loads(data)["attributes"])
+        if content.pop("digest") != _digest(content):
+            raise ValueError("its digest is that of another content")
+        files = {name: (int(size), str(mark)) for name, (size, mark) in content["files"].items()}
+        shards = {name: Shards.from_json(part) for name, part in content["shards"].items()}
+        return cls(int(content["n_rows"]), files, shards)
+
+
+def file_facts(data: Any) -> tuple[int, str]:
+    """Return the size and the SHA-256 of a file."""
+    return len(data), hashlib.sha256(data).hexdigest()
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def read_manifest(location: Location) -> Manifest | None:
+    """Read the manifest of a store; None where there is none, as before there were any."""
+    try:
+        return Manifest.from_bytes(location.read(KEY))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DamagedStoreError(
+            f"the manifest {location}/{KEY} is damaged ({error}): {REMEDY}."
+        ) from error
+
+
+@lru_cache(maxsize=16)
+def known_manifest(location: Location, digest: str) -> Manifest:
+    """Return the manifest with this digest: read once per process, for all tasks."""
+    found = read_manifest(location)
+    if found is None:
+        raise DamagedStoreError(
+            f"the manifest of {location} is missing where a task looks for it: {REMEDY}, and make "
+            "sure that every worker sees the store under this path."
+        )
+    if found.digest != digest:
+        raise DamagedStoreError(
+            f"{location} is no longer the store that was opened: open it again with "
+            "rfcdask.open_dataset."
+        )
+    return found
+
+
+class CheckedStore(WrapperStore[Store]):
+    """A zarr store that gives nothing but what the manifest binds.
+
+    Without a manifest it refuses shards that are missing or empty, which zarr takes for zeros.
+    """
+
+    def __init__(self, store: Store, manifest: Manifest | None = None) -> None:
+        super().__init__(store)
+        self._manifest = manifest
+        self._starts: dict[str, Array] = {}
+
+    def _with_store(self, store: Store) -> CheckedStore:
+        return type(self)(store, self._manifest)
+
+    async def get(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        """Return the bytes that were asked for; a ValueError says that they are others."""
+        value = await self._store.get(key, prototype, byte_range)
+        if "/c/" in key and (value is None or not len(value)):
+            raise ValueError("it is missing" if value is None else "it is empty")
+        if self._manifest is None or value is None:
+            return value
+        seal = self._manifest.seal(key)
+        if seal is None:
+            if key not in self._manifest.files or byte_range is not None:
+                return None  # a file that somebody put there is no part of the store
+            self._manifest.check_file(key, value.to_bytes())
+        elif byte_range is None:
+            if seal_of(value.as_numpy_array(), len(seal.chunks)) != seal:
+                raise ValueError("it is not the shard that was written here")
+        elif isinstance(byte_range, SuffixByteRequest):
+            self._check_index(key, seal, value)
+        elif isinstance(byte_range, RangeByteRequest):
+            await self._check_chunk(key, seal, value, prototype, byte_range)
+        else:
+            raise ValueError("no part of a shard is read without a checksum")
+        return value
+
+    def _check_index(self, key: str, seal: Seal, value: Buffer) -> None:
+        starts, _, found = parse_index(value.as_numpy_array(), len(seal.chunks))
+        if found != seal.index:
+            raise ValueError("its index is not the one that was written here")
+        while len(self._starts) >= _REMEMBERED:
+            self._starts.pop(next(iter(self._starts)), None)
+        self._starts[key] = starts
+
+    async def _check_chunk(
+        self, key: str, seal: Seal, value: Buffer, prototype: BufferPrototype, part: Any
+    ) -> None:
+        if key not in self._starts:
+            await self.get(key, prototype, SuffixByteRequest(index_bytes(len(seal.chunks))))
+        chunk = np.flatnonzero(self._starts[key] == part.start)
+        if len(chunk) != 1 or _stored_sum(value.as_numpy_array()) != seal.chunks[int(chunk[0])]:
+            raise ValueError("its checksum is not that of the chunk that was written here")
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        """Return several parts, each of them checked."""
+        return [await self.get(key, prototype, part) for key, part in key_ranges]

@@ -1,0 +1,131 @@
+"""One process at a time, whole files on the disk, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rfcdask.locks import lock_beside, only_process
+from rfcdask.replacing import put_in_place, whole_file
+
+TAKEN = RuntimeError("taken")
+
+
+def test_a_lock_keeps_others_out_and_goes(tmp_path: Path) -> None:
+    path = lock_beside(tmp_path / "a.zarr")
+    assert path.parent == tmp_path
+    with only_process(path, TAKEN):
+        with pytest.raises(RuntimeError, match="taken"), only_process(path, TAKEN):
+            pass
+        assert path.exists()  # whoever was refused has not removed it
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(KeyError), only_process(path, TAKEN):
+        raise KeyError
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_lock_is_not_taken_through_a_link(tmp_path: Path) -> None:
+    precious = tmp_path / "thesis.tex"
+    precious.write_text("years of work")
+    path = tmp_path / ".a.lock"
+    for target in (precious, tmp_path / "new"):
+        path.symlink_to(target)
+        with pytest.raises(OSError, match="remove it"), only_process(path, TAKEN):
+            pass
+        path.unlink()
+    assert precious.read_text() == "years of work"
+    assert os.listdir(tmp_path) == ["thesis.tex"]
+    # Nor is a file that somebody put there written to.
+    path.write_text("mine")
+    with only_process(path, TAKEN):
+        assert path.read_text() == "mine"
+
+
+def test_the_lock_of_a_killed_process_is_harmless(tmp_path: Path) -> None:
+    script = textwrap.dedent(
+        """
+        import os, signal, sys
+        from pathlib import Path
+        from rfcdask.locks import only_process
+
+        with only_process(Path(sys.argv[1]), RuntimeError()):
+            os.kill(os.getpid(), signal.SIGKILL)
+        """
+    )
+    path = tmp_path / ".a.lock"
+    done = subprocess.run([sys.executable, "-c", script, str(path)], check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    assert path.exists()
+    with only_process(path, TAKEN):
+        pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_no_two_hold_a_lock_that_comes_and_goes(tmp_path: Path) -> None:
+    """A lock is removed while others open it: they must see that theirs no longer counts."""
+    path, inside, wrong, entered = tmp_path / ".a.lock", [], [], []
+    stop = time.monotonic() + 1.0
+
+    def work() -> None:
+        while time.monotonic() < stop:
+            try:
+                with only_process(path, BlockingIOError()):
+                    inside.append(1)
+                    wrong.extend([len(inside)] * (len(inside) > 1))
+                    inside.pop()
+                    entered.append(1)
+            except BlockingIOError:
+                pass
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert entered
+    assert not wrong
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_killed_replacement_is_made_up_for(tmp_path: Path) -> None:
+    """The old folder was moved away, the new one not yet in its place."""
+    work, target = tmp_path / "a.unfinished", tmp_path / "a"
+    for folder, text in ((work, "new"), (tmp_path / "a.unfinished-old", "old")):
+        folder.mkdir()
+        (folder / "x").write_text(text)
+    put_in_place(work, target)
+    assert (target / "x").read_text() == "new"
+    assert os.listdir(tmp_path) == ["a"]
+    for leftover in (work, tmp_path / "a.unfinished-old"):
+        leftover.mkdir()
+        (leftover / "x").write_text("newer")
+    put_in_place(work, target)
+    assert (target / "x").read_text() == "newer"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_files_reach_the_disk_before_their_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    with whole_file(tmp_path / "a.json", "w") as file:
+        file.write("text")
+    assert synced == [str(tmp_path / "a.json.partial"), str(tmp_path)]
+    assert os.listdir(tmp_path) == ["a.json"]
+    work = tmp_path / "model-new"
+    (work / "arrays").mkdir(parents=True)
+    (work / "arrays" / "c").write_text("numbers")
+    synced.clear()
+    put_in_place(work, tmp_path / "model")
+    wanted = [work / "arrays" / "c", work / "arrays", work, tmp_path]
+    assert set(map(str, wanted)) == set(synced)
+    assert synced[-1] == str(tmp_path)
