@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -80,14 +82,29 @@ def put_in_place(work: Path, target: Path) -> None:
     """
     sync_all(work)
     old = work.with_name(f"{work.name}-old")
-    if target.exists():
-        shutil.rmtree(old, ignore_errors=True)  # left by a process that was killed here
-        target.replace(old)
+    shutil.rmtree(old, ignore_errors=True)  # left by a process that was killed here
+    if not target.exists():
+        work.replace(target)
+    elif not _exchange(work.replace(old), target):
+        _replace_in_two_steps(old.replace(work), target, old)
+    sync(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two names change places at once, where the system can; return whether it did."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    here, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE in linux/fs.h
+    return rename is not None and not rename(
+        here, os.fsencode(one), here, os.fsencode(other), exchange
+    )
+
+
+def _replace_in_two_steps(work: Path, target: Path, old: Path) -> None:
+    """Move the old folder aside first: for an instant neither has the name."""
+    target.replace(old)
     try:
         work.replace(target)
     except BaseException:
-        if old.exists():
-            old.replace(target)
+        old.replace(target)
         raise
-    sync(target.parent)
-    shutil.rmtree(old, ignore_errors=True)

@@ -112,6 +112,29 @@ def test_a_killed_replacement_is_made_up_for(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="names are exchanged at once on Linux only")
+def test_a_replaced_folder_always_has_its_name(tmp_path: Path) -> None:
+    target, missing, done = tmp_path / "a", [], threading.Event()
+    target.mkdir()
+
+    def watch() -> None:
+        while not done.is_set():
+            missing.extend([] if target.exists() else [1])
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    for number in range(100):
+        work = tmp_path / "a.unfinished"
+        work.mkdir()
+        (work / "x").write_text(str(number))
+        put_in_place(work, target)
+    done.set()
+    watcher.join(60)
+    assert not missing
+    assert (target / "x").read_text() == "99"
+    assert os.listdir(tmp_path) == ["a"]
+
+
 def test_files_reach_the_disk_before_their_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
