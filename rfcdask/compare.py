@@ -13,19 +13,18 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from rfcdask._types import Array, DaskArray, Matrix
 from rfcdask.blocks import check_finite
+from rfcdask.display.charts import legend
+from rfcdask.display.comparisons import against_features
+from rfcdask.display.html import Table, render_repr
 from rfcdask.features import CompressedFeatures, JLFeatures, NystroemFeatures, RandomFeatures
 from rfcdask.features.base import check_count
 from rfcdask.kernels import get_kernel, resolve_gamma
 from rfcdask.label_checks import rows_and_labels
 from rfcdask.linear import RidgeClassifier
 from rfcdask.measure import Split, fitted, measure
-from rfcdask.plots import plot_column, pyplot
 from rfcdask.progress import track
 from rfcdask.sample import draw_rows, gather, gather_finite, pick
 from rfcdask.seeds import seed_of, stream
-from rfcdask.svg.comparisons import against_features, method_legend, spreads
-from rfcdask.svg.markup import Markup, el, join
-from rfcdask.tables import Table
 
 METHODS = (
     "random",
@@ -42,6 +41,8 @@ MEASURED = ("kernel_error", "accuracy", "fit_seconds", "microseconds_per_row", "
 """The columns with figures."""
 LABEL_WEIGHT = 0.3
 """How much "compressed-labels" looks at the labels."""
+DRAWN = ("kernel_error", "accuracy")
+"""The columns that are drawn by themselves."""
 SPREAD = ("kernel_error", "accuracy")
 """The columns of which the spread over repeats is told."""
 
@@ -68,32 +69,32 @@ class Comparison(Table):
             Draw this column only, in `ax` or new axes; "accuracy" where only `ax` is given.
         """
         if ax is not None or column is not None:
-            drawn = self._plot_column(ax, column or "accuracy")
-            drawn.legend(fontsize="small", frameon=False)
-            return drawn
+            return self._plot_column(ax, column or "accuracy", named=True)
         if axes is None:
-            _, axes = pyplot().subplots(1, 2, figsize=(9, 3.5), layout="constrained")
-        for one, name in zip(axes, ("kernel_error", "accuracy"), strict=True):
-            self._plot_column(one, name)
-        axes[1].legend(fontsize="small", frameon=False)
+            import matplotlib.pyplot as plt
+
+            _, axes = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
+        for one, name in zip(axes, DRAWN, strict=True):
+            self._plot_column(one, name, named=name == DRAWN[-1])
         return axes
 
-    def _plot_column(self, ax: Any, column: str) -> Any:
+    def _plot_column(self, ax: Any, column: str, *, named: bool) -> Any:
         if column not in MEASURED:
             raise ValueError(f"column={column!r} must be one of {', '.join(MEASURED)}.")
-        label = column.replace("_", " ")
-        return plot_column(ax, self.rows, column, label=label, log=column != "accuracy")
+        chart = against_features(self.rows, column)
+        if chart is None:
+            raise ValueError(f"There is nothing to draw: no row of the comparison has {column!r}.")
+        drawn = chart.plot(ax)
+        if named:
+            legend(drawn)
+        return drawn
 
     def _repr_html_(self) -> str:
-        if not self.rows:
-            return super()._repr_html_()
-        drawings = [
-            against_features(self.rows, name, spreads(self.rows, name))
-            for name in ("kernel_error", "accuracy")
-        ]
-        boxes = [el("div", drawing, style="flex:1 1 20em;max-width:28em") for drawing in drawings]
-        row = el("div", *boxes, style="display:flex;flex-wrap:wrap;gap:1em")
-        return join(Markup(super()._repr_html_()), method_legend(self.rows), row)
+        return render_repr(
+            tables=[("", Table(self.rows))],
+            methods=[row["method"] for row in self.rows],
+            charts=[against_features(self.rows, name) for name in DRAWN],
+        )
 
 
 def compare(

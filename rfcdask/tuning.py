@@ -7,6 +7,7 @@ linear model, whose penalty is ``alpha = 1 / (C n_rows)``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,18 +15,16 @@ from typing import Any
 import numpy as np
 
 from rfcdask._types import Matrix
-from rfcdask.display import box, folded
+from rfcdask.display.charts import Cells, Chart, heat_map
+from rfcdask.display.html import Table, render_repr
+from rfcdask.display.numbers import number, share
 from rfcdask.features import CompressedFeatures
 from rfcdask.kernels import get_kernel, resolve_gamma
 from rfcdask.label_checks import missing_labels, rows_and_labels
 from rfcdask.linear import RidgeClassifier, SGDClassifier
-from rfcdask.plots import plot_grid
 from rfcdask.sample import draw_rows, gather, gather_finite
 from rfcdask.seeds import seed_of, stream
-from rfcdask.svg.markup import Markup, el
 from rfcdask.svm_folds import Sample
-from rfcdask.tables import Table
-from rfcdask.tuning_grid import grid_drawing, grid_of
 from rfcdask.tuning_search import rungs, search
 
 GAMMA_FACTORS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0)
@@ -87,17 +86,40 @@ class TuneResult:
         ax : matplotlib axes, optional
             New ones are made otherwise.
         """
-        found = grid_of(self.table.rows)
-        ax = plot_grid(ax, found.values, found.row_names, found.column_names)
-        ax.set(xlabel="gamma", ylabel="C", title="mean accuracy over folds")
-        return ax
+        return self._chart().plot(ax)
+
+    def _chart(self) -> Chart:
+        """Return the accuracies, each from the most rows its pair was tried on."""
+        found: dict[tuple[float, float], tuple[int, float]] = {}
+        for row in self.table:
+            pair, tried = (row["C"], row["gamma"]), (row["n_rows"], row["accuracy"])
+            found[pair] = max(found.get(pair, (-1, 0.0)), tried)
+        Cs, gammas = (sorted(set(side)) for side in zip(*found, strict=True))
+        nothing = (0, math.nan)
+        values = [[found.get((C, gamma), nothing)[1] for gamma in gammas] for C in Cs]
+        cells = Cells(
+            values,
+            [f"{C:g}" for C in Cs],
+            [f"{gamma:.3g}" for gamma in gammas],
+            [["" if math.isnan(v) else f"{100 * v:.1f}" for v in row] for row in values],
+            [
+                [
+                    f"C {C:g}, gamma {number(g)}: {share(v, 2)}"
+                    for g, v in zip(gammas, row, strict=True)
+                ]
+                for C, row in zip(Cs, values, strict=True)
+            ],
+            (Cs.index(self.C), gammas.index(self.gamma)),
+        )
+        best = share(max(accuracy for _, accuracy in found.values()), 2)
+        label = f"Mean accuracy in percent for each C and gamma; best {best}"
+        return heat_map(label, cells, "C", "gamma, mean accuracy in percent", tall=0.8)
 
     def _repr_html_(self) -> str:
-        tables = [folded("Everything that was tried", Markup(self.table._repr_html_()))]
+        tables = [("Everything that was tried", self.table)]
         if self.label_table is not None:
-            tables.append(folded("Label weights", Markup(self.label_table._repr_html_())))
-        drawing = grid_drawing(grid_of(self.table.rows), (self.C, self.gamma))
-        return box(el("p", el("code", repr(self))), drawing, *tables)
+            tables.append(("Label weights", self.label_table))
+        return render_repr(code=repr(self), charts=[self._chart()], tables=tables)
 
     def pipeline(self, n_components: int = 500) -> Any:
         """Return an unfitted feature map and classifier with the settings found."""

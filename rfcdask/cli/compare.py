@@ -172,13 +172,10 @@ def data_section(dataset: Any, path: str) -> dict[str, Any]:
 
 
 def _draw(table: Any, target: Path) -> None:
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise ValueError("--plot needs matplotlib: pip install 'rfcdask[plots]'.") from None
-    mpl.use("agg")
-    axes = table.plot()
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.5), layout="constrained")
+    table.plot(figure.subplots(1, 2))
     work = unfinished(target)
-    first = axes if hasattr(axes, "figure") else next(iter(getattr(axes, "flat", axes)))
-    first.figure.savefig(work, format=target.suffix[1:], dpi=150)
+    figure.savefig(work, format=target.suffix[1:], dpi=150)
     work.replace(target)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING
 
 from dask.utils import format_bytes
@@ -71,21 +70,3 @@ def _classes(dataset: Dataset) -> str:
     if len(classes) > MANY:
         return f"{len(classes)} classes"
     return f"{len(classes)} classes: " + ", ".join(str(name) for name in classes)
-
-
-def text(dataset: Dataset) -> str:
-    """Return the facts as aligned lines."""
-    pairs = facts(dataset)
-    width = max(len(name) for name, _ in pairs)
-    lines = [f"  {name:<{width}}  {value}" for name, value in pairs]
-    return "\n".join(["<rfcdask.Dataset>", *lines])
-
-
-def html(dataset: Dataset) -> str:
-    """Return the facts as a table."""
-    cells = "".join(
-        f"<tr><th style='text-align:left'>{escape(name)}</th>"
-        f"<td style='text-align:left'>{escape(value)}</td></tr>"
-        for name, value in facts(dataset)
-    )
-    return f"<div><strong>rfcdask.Dataset</strong><table>{cells}</table></div>"

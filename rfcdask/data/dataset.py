@@ -11,14 +11,15 @@ import numpy as np
 from dask.base import tokenize
 
 from rfcdask._types import Array, DaskArray, FloatArray
-from rfcdask.data import _repr
+from rfcdask.data._repr import facts
 from rfcdask.data.counts import class_counts
 from rfcdask.data.errors import DataError
 from rfcdask.data.gather import Rows, choose_rows, gather, remember_reader
 from rfcdask.data.projection import SparseProjection
 from rfcdask.data.reader import Reader
 from rfcdask.data.views import ColumnsReader, StandardReader, split_readers
-from rfcdask.plots import plot_bars
+from rfcdask.display.charts import bars
+from rfcdask.display.html import aligned, render_repr
 from rfcdask.seeds import seed_of
 
 
@@ -240,13 +241,13 @@ class Dataset:
             New ones are made otherwise.
         """
         counts = class_counts(self)
-        return plot_bars(ax, list(counts), list(counts.values()), "rows")
+        return bars(list(counts), list(counts.values()), "rows").plot(ax)
 
     def __repr__(self) -> str:
-        return _repr.text(self)
+        return aligned("<rfcdask.Dataset>", facts(self))
 
     def _repr_html_(self) -> str:
-        return _repr.html(self)
+        return render_repr(title="rfcdask.Dataset", facts=facts(self))
 
 
 _STATISTICS = ("mean", "variance", "min", "max", "scale")

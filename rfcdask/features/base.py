@@ -18,7 +18,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from rfcdask._types import Array, DaskArray, IntArray, Matrix
 from rfcdask.blocks import check_finite, feature_dtype
 from rfcdask.deferred import defer_block, keep_deferred
-from rfcdask.display import Facts, Shown
+from rfcdask.display.html import Facts, HTMLReprMixin
+from rfcdask.display.numbers import count, number
 from rfcdask.kernels import Kernel, get_kernel, resolve_gamma
 from rfcdask.lazy_output import lazy_on_dask
 from rfcdask.sample import (
@@ -30,7 +31,6 @@ from rfcdask.sample import (
 )
 from rfcdask.seeds import seed_of, stream
 from rfcdask.sparse import as_csr
-from rfcdask.svg.numbers import count, number
 from rfcdask.threads import available_cpus
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ EvaluatorRecipe = tuple[Callable[..., Evaluator], tuple[Any, ...]]
 
 
 @lazy_on_dask
-class FeatureMap(Shown, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class FeatureMap(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of the feature maps; not for direct use.
 
     A map learns from a small sample of rows and is applied block by block. `transform` takes numpy

@@ -14,7 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from rfcdask._types import Array, DaskArray, IntArray, Matrix, RandomState
 from rfcdask.blocks import CosineBlock, feature_dtype
-from rfcdask.display import Facts
+from rfcdask.display.charts import Chart
+from rfcdask.display.html import Facts
+from rfcdask.display.numbers import count, number
 from rfcdask.features.base import (
     Evaluator,
     FeatureMap,
@@ -41,8 +43,6 @@ from rfcdask.selection.compress import Compression, CompressionSettings, Labelle
 from rfcdask.selection.solvers import check_solver
 from rfcdask.selection.target import label_columns
 from rfcdask.sparse import is_sparse
-from rfcdask.svg.markup import Markup
-from rfcdask.svg.numbers import count, number
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -307,10 +307,12 @@ class CompressedFeatures(FeatureMap):
             New ones are made otherwise.
         """
         check_is_fitted(self, "error_path_")
-        return self.error_path_.plot(ax, chosen=len(self.weights_), refined=self._refined())
+        return self._chart().plot(ax)
 
-    def _refined(self) -> float | None:
-        return self.heldout_error_ if getattr(self, "refine_path_", None) is not None else None
+    def _chart(self) -> Chart:
+        refined = getattr(self, "refine_path_", None) is not None
+        after = self.heldout_error_ if refined else None
+        return self.error_path_.chart(chosen=len(self.weights_), refined=after)
 
     def _facts(self) -> Facts:
         known = super()._facts()
@@ -322,9 +324,6 @@ class CompressedFeatures(FeatureMap):
             *known[1:],
             ("held-out error", number(self.heldout_error_)),
         ]
-
-    def _drawing(self) -> Markup:
-        return self.error_path_.drawing(chosen=len(self.weights_), refined=self._refined())
 
     @property
     def _n_features_out(self) -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from rfcdask._types import Array, IntArray
-from rfcdask.plots import plot_curve, plot_error_path
-from rfcdask.svg.markup import Markup
-from rfcdask.svg.paths import curve, error_path
+from rfcdask.display.charts import Chart, curve, error_path
+from rfcdask.display.html import render_repr
 
 
 class ErrorPath(NamedTuple):
@@ -31,15 +30,15 @@ class ErrorPath(NamedTuple):
         refined : float, optional
             The held-out error at that size after refinement.
         """
-        return plot_error_path(ax, self.sizes, self.sampled, self.heldout, chosen, refined)
+        return self.chart(chosen=chosen, refined=refined).plot(ax)
 
-    def drawing(self, *, chosen: int | None = None, refined: float | None = None) -> Markup:
-        """Return the same as inline SVG."""
+    def chart(self, *, chosen: int | None = None, refined: float | None = None) -> Chart:
+        """Return the same, not drawn yet."""
         columns = (self.sizes.tolist(), self.sampled.tolist(), self.heldout.tolist())
         return error_path(*columns, chosen, refined)
 
     def _repr_html_(self) -> str:
-        return self.drawing()
+        return render_repr(charts=[self.chart()])
 
 
 class RefinePath(NamedTuple):
@@ -50,9 +49,11 @@ class RefinePath(NamedTuple):
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the error against the steps; returns the axes."""
-        label = "relative error on held-out pairs"
-        return plot_curve(ax, self.steps, self.heldout, "steps of refinement", label)
+        return self._chart().plot(ax)
+
+    def _chart(self) -> Chart:
+        steps, errors = self.steps.tolist(), self.heldout.tolist()
+        return curve(steps, errors, "steps of refinement", "relative error, held out")
 
     def _repr_html_(self) -> str:
-        points = list(zip(self.steps.tolist(), self.heldout.tolist(), strict=True))
-        return curve(points, "steps of refinement", "relative error, held out")
+        return render_repr(charts=[self._chart()])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rfcdask.display import Facts
-from rfcdask.svg.numbers import count
+from rfcdask.display.html import Facts
+from rfcdask.display.numbers import count
 
 MANY = 6
 """More classes than this are counted, not listed."""

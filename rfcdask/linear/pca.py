@@ -11,19 +11,17 @@ from sklearn.utils.extmath import svd_flip
 from sklearn.utils.validation import check_is_fitted
 
 from rfcdask._types import Array, DaskArray
-from rfcdask.display import Facts, Shown
+from rfcdask.display.charts import Chart, curve
+from rfcdask.display.html import Facts, HTMLReprMixin
+from rfcdask.display.numbers import count, share
 from rfcdask.lazy_output import lazy_on_dask
 from rfcdask.linear.accumulate import Fold, collect, matrix_and_weights
 from rfcdask.linear.moments import Moments
 from rfcdask.linear.predictor import map_rows, score_dtype
-from rfcdask.plots import plot_curve
-from rfcdask.svg.markup import Markup
-from rfcdask.svg.numbers import count, share
-from rfcdask.svg.paths import curve
 
 
 @lazy_on_dask
-class PCA(Shown, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class PCA(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Principal component analysis in one pass; of kernel features, kernel PCA.
 
     Parameters
@@ -117,15 +115,12 @@ class PCA(Shown, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             New ones are made otherwise.
         """
         check_is_fitted(self)
-        numbers, shares = zip(*self._explained(), strict=True)
-        ax = plot_curve(ax, numbers, shares, "components", "explained variance", marker=".")
-        ax.set_ylim(0, 1.05)
-        return ax
+        return self._chart().plot(ax)
 
-    def _explained(self) -> list[tuple[float, float]]:
-        """Return how much of the variance the first k components hold, for each k."""
-        shares = np.cumsum(self.explained_variance_ratio_).tolist()
-        return [(float(k), part) for k, part in enumerate(shares, 1)]
+    def _chart(self) -> Chart:
+        explained = np.cumsum(self.explained_variance_ratio_).tolist()
+        numbers = list(range(1, len(explained) + 1))
+        return curve(numbers, explained, "components", "explained variance", highest=1.0)
 
     def _facts(self) -> Facts:
         if not hasattr(self, "components_"):
@@ -135,9 +130,6 @@ class PCA(Shown, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             ("explained variance", share(float(self.explained_variance_ratio_.sum()))),
             ("rows", count(self.n_samples_)),
         ]
-
-    def _drawing(self) -> Markup:
-        return curve(self._explained(), "components", "explained variance")
 
     @property
     def _n_features_out(self) -> int:

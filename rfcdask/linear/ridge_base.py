@@ -9,18 +9,16 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from rfcdask._types import Array
-from rfcdask.display import Facts, Shown
+from rfcdask.display.charts import Chart, curve
+from rfcdask.display.html import Facts, HTMLReprMixin
+from rfcdask.display.numbers import count, number
 from rfcdask.linear.facts import model_facts
 from rfcdask.linear.inputs import require_weight
 from rfcdask.linear.moments import Moments
 from rfcdask.linear.ridge_solve import check_alphas, choose, solve
-from rfcdask.plots import plot_curve
-from rfcdask.svg.markup import Markup
-from rfcdask.svg.numbers import count, number
-from rfcdask.svg.paths import curve
 
 
-class RidgeModel(Shown, BaseEstimator):
+class RidgeModel(HTMLReprMixin, BaseEstimator):
     """What both models share: from moments to coefficients, and adding moments up."""
 
     moments_: Moments
@@ -36,24 +34,23 @@ class RidgeModel(Shown, BaseEstimator):
             New ones are made otherwise.
         """
         check_is_fitted(self, "moments_")
-        if not self.path_:
+        chart = self._chart()
+        if chart is None:
             raise ValueError("There is one alpha only and nothing to draw; give several alphas.")
-        alphas, errors = zip(*self._tried(), strict=True)
-        ax = plot_curve(ax, alphas, errors, "alpha", "held-out error")
-        ax.set_xscale("log" if min(alphas) > 0 else "symlog")
-        return ax
+        return chart.plot(ax)
 
-    def _tried(self) -> list[tuple[float, float]]:
-        return sorted((entry["alpha"], entry["held_out_error"]) for entry in self.path_)
+    def _chart(self) -> Chart | None:
+        if not self.path_:
+            return None
+        tried = sorted((entry["alpha"], entry["held_out_error"]) for entry in self.path_)
+        alphas, errors = zip(*tried, strict=True)
+        return curve(alphas, errors, "alpha", "held-out error", log=True)
 
     def _facts(self) -> Facts:
         if not hasattr(self, "moments_"):
             return []
         rows = ("rows", count(self.moments_.rows))
         return [*model_facts(self), rows, ("alpha", number(self.alpha_))]
-
-    def _drawing(self) -> Markup | None:
-        return curve(self._tried(), "alpha", "held-out error", log=True) if self.path_ else None
 
     def _learn(self, parts: tuple[Moments, Moments], before: Moments | None = None) -> None:
         """Choose alpha on the rows held out where there are several, then use all rows."""

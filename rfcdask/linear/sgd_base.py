@@ -11,7 +11,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from rfcdask._types import Array, DaskArray
-from rfcdask.display import Facts, Shown
+from rfcdask.display.charts import Chart, training
+from rfcdask.display.html import Facts, HTMLReprMixin
+from rfcdask.display.numbers import count, number
 from rfcdask.linear.checkpoint import Checkpoint
 from rfcdask.linear.facts import model_facts
 from rfcdask.linear.labels import Labels
@@ -19,15 +21,11 @@ from rfcdask.linear.lesson import Lesson, State
 from rfcdask.linear.settings import Settings, check_settings
 from rfcdask.linear.stream import Blocks, Runner
 from rfcdask.linear.training import Course, Outcome, fresh_state, study_blocks, train, train_epoch
-from rfcdask.plots import plot_history
 from rfcdask.progress import track
 from rfcdask.seeds import seed_of
-from rfcdask.svg.markup import Markup
-from rfcdask.svg.numbers import count, number
-from rfcdask.svg.paths import training_curve
 
 
-class StochasticModel(Shown, BaseEstimator):
+class StochasticModel(HTMLReprMixin, BaseEstimator):
     """What classifier and regressor share: the way from arrays to coefficients."""
 
     coef_: Array
@@ -43,7 +41,7 @@ class StochasticModel(Shown, BaseEstimator):
             New ones are made otherwise.
         """
         check_is_fitted(self, "history_")
-        return plot_history(ax, self.history_)
+        return training(self.history_).plot(ax)
 
     def _facts(self) -> Facts:
         if not hasattr(self, "history_"):
@@ -51,8 +49,8 @@ class StochasticModel(Shown, BaseEstimator):
         known = [("epochs", count(self.n_iter_)), ("alpha", number(self.alpha_))]
         return [*model_facts(self), *known, ("last loss", number(self.history_[-1]["loss"]))]
 
-    def _drawing(self) -> Markup | None:
-        return training_curve(self.history_) if len(self.history_) > 1 else None
+    def _chart(self) -> Chart | None:
+        return training(self.history_) if len(self.history_) > 1 else None
 
     def _settings(self) -> Settings:
         return check_settings(self)

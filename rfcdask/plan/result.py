@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from html import escape
 from typing import Any
 
 from dask.utils import format_bytes
 
-from rfcdask.plots import plot_stacks
+from rfcdask.display.charts import stacks
+from rfcdask.display.html import aligned, render_repr
 
 
 class PlanError(MemoryError):
@@ -94,19 +94,11 @@ class Plan:
         return shown
 
     def __repr__(self) -> str:
-        facts = self.facts()
-        width = max(len(name) for name, _ in facts)
-        lines = [f"  {name:<{width}}  {text}" for name, text in facts]
-        return "\n".join(["<rfcdask.Plan>", *lines, *(f"  ! {text}" for text in self.problems)])
+        wrong = (f"  ! {text}" for text in self.problems)
+        return "\n".join([aligned("<rfcdask.Plan>", self.facts()), *wrong])
 
     def _repr_html_(self) -> str:
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{escape(name)}</th>"
-            f"<td style='text-align:left'>{escape(text)}</td></tr>"
-            for name, text in self.facts()
-        )
-        wrong = "".join(f"<p><strong>{escape(text)}</strong></p>" for text in self.problems)
-        return f"<div><strong>rfcdask.Plan</strong><table>{cells}</table>{wrong}</div>"
+        return render_repr(title="rfcdask.Plan", facts=self.facts(), problems=self.problems)
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the memory of both kinds of process by its parts; returns the axes.
@@ -123,7 +115,7 @@ class Plan:
             for kind in titles
             if peaks[kind]
         }
-        return plot_stacks(ax, bars, "GB at the peak")
+        return stacks(bars, "GB at the peak").plot(ax)
 
 
 def readable_time(seconds: float) -> str:

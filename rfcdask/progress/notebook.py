@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
+from rfcdask.display.html import render
 from rfcdask.progress.link import dashboard_link
 from rfcdask.progress.reporter import Counter
 
@@ -47,18 +47,17 @@ class NotebookReporter(Counter):
 
     def html(self) -> str:
         """Return the bar and what stands beside it; everything given is shown as text."""
-        value = f" value='{self.done:.6g}' max='{self.total:.6g}'" if self.total else ""
-        of = f" of {self.total:,.0f}" if self.total else ""
-        words = [f"{self.done:,.0f}{of} {self.unit}"]
+        words = [f"{self.done:,.0f}{f' of {self.total:,.0f}' if self.total else ''} {self.unit}"]
         if self.done:
             words.append(self.speed())
         if self.left:
             words.append(f"{self.left:.0f} s left")
         words += [self.remark] if self.remark else []
-        link = dashboard_link()
-        shown = f" <a href='{escape(link)}' target='_blank'>dashboard</a>" if link else ""
-        return (
-            f"<div><code>{escape(self.phase)}</code> "
-            f"<progress style='width:16em;vertical-align:middle'{value}></progress> "
-            f"{escape(', '.join(words))}{shown}</div>"
+        return render(
+            "progress",
+            phase=self.phase,
+            done=f"{self.done:.6g}",
+            total=f"{self.total:.6g}" if self.total else "",
+            words=", ".join(words),
+            link=dashboard_link(),
         )

@@ -1,30 +1,30 @@
-"""The page itself: sections in order, one style sheet, nothing from anywhere else."""
+"""The page itself: the recommendation, then sections in order, nothing from anywhere else."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from pathlib import Path
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
 
-from rfcdask.replacing import whole_file
-from rfcdask.report import comparison, confusion, costs, overview, reproduce, selection
-from rfcdask.report.measured import Results, section
-from rfcdask.report.style import style_sheet
-from rfcdask.svg.markup import Markup, el
+from rfcdask.display.html import colour_sheet
+from rfcdask.display.html import render as render_template
+from rfcdask.display.numbers import finite, number, seconds, share
+from rfcdask.report import facts, figures
+from rfcdask.report.facts import Section, total_seconds
+from rfcdask.report.recommendation import Results, recommend, section
 
-SECTIONS: tuple[tuple[str, str, Callable[[Results], Markup | None]], ...] = (
-    ("run", "What was run", overview.what_was_run),
-    ("data", "Data", overview.the_data),
-    ("comparison", "Methods", comparison.comparison),
-    ("selection", "Features", selection.selection),
-    ("confusion", "Confusions", confusion.confusion),
-    ("costs", "Time and memory", costs.phases),
-    ("plan", "Plan", costs.plan),
-    ("settings", "Settings", reproduce.settings),
-    ("reproduce", "Do it again", reproduce.reproduce),
+FORMAT = 1
+SECTIONS = (
+    facts.what_was_run,
+    facts.the_data,
+    figures.comparison,
+    figures.selection,
+    figures.confusion,
+    facts.phases,
+    facts.plan,
+    facts.settings,
+    facts.reproduce,
 )
-# Even a fault in the escaping could then neither run nor fetch anything.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def render(results: Results) -> str:
@@ -35,54 +35,42 @@ def render(results: Results) -> str:
     results : mapping
         The content of ``results.json``. Sections that are missing or null are left out.
     """
-    _check(results)
-    made = [(name, title, make(results)) for name, title, make in SECTIONS]
-    there = [(name, title) for name, title, body in made if body is not None]
-    name = section(results, "data").get("name") or "your data"
-    page = el(
-        "html",
-        el(
-            "head",
-            el("meta", charset="utf-8"),
-            el("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-            el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            el("meta", name="color-scheme", content="light dark"),
-            el("title", f"{name}: rfcdask report"),
-            Markup(f"<style>{style_sheet()}</style>"),
-        ),
-        el(
-            "body",
-            overview.head(results),
-            overview.contents(there),
-            el("main", *(body for _, _, body in made)),
-            el("footer", "Made by rfcdask; this page needs no network."),
-        ),
-        lang="en",
-    )
-    return f"<!doctype html>\n{page}\n"
-
-
-def write_report(results: Results, path: str | os.PathLike[str]) -> Path:
-    """Write the report to a file and return its path.
-
-    Parameters
-    ----------
-    results : mapping
-        The content of ``results.json``.
-    path : path
-        Of the HTML file; an old one is replaced only when the new one is whole.
-    """
-    target = Path(path)
-    page = render(results)
-    with whole_file(target, "w") as file:
-        file.write(page)
-    return target
-
-
-def _check(results: Results) -> None:
     found = results.get("format")
-    if found != 1:
+    if found != FORMAT:
         raise ValueError(
-            f"The results have format {found!r}, but this version reads format 1: make the report "
-            "with the version of rfcdask that wrote them, or run again."
+            f"The results have format {found!r}, but this version reads format {FORMAT}: make the "
+            "report with the version of rfcdask that wrote them, or run again."
         )
+    said = section(results, "recommendation")
+    made: list[Section | None] = [make(results) for make in SECTIONS]
+    return render_template(
+        "report",
+        name=section(results, "data").get("name") or "your data",
+        made=_made(results),
+        recommendation=said if said.get("text") else recommend(results),
+        tiles=_tiles(results),
+        sections=[one for one in made if one is not None],
+        colours=colour_sheet(),
+    )
+
+
+def _made(results: Results) -> str:
+    created = str(results.get("created") or "")
+    with suppress(ValueError):
+        created = datetime.fromisoformat(created).strftime("%d %B %Y, %H:%M").lstrip("0")
+    version = results.get("rfcdask")
+    return " · ".join(filter(None, [f"rfcdask {version}" if version else "rfcdask", created]))
+
+
+def _tiles(results: Results) -> list[tuple[str, str]]:
+    """Return the figures one asks for first, each with its meaning."""
+    accuracy = section(results, "model").get("accuracy")
+    linear = section(results, "linear").get("accuracy")
+    error = section(results, "selection").get("refined_heldout")
+    shown: list[tuple[Any, Any, str]] = [
+        (accuracy, share, "of held-out rows are classified right"),
+        (linear, share, "with a linear model on the raw columns"),
+        (error, number, "relative kernel error on held-out pairs"),
+        (total_seconds(results) or None, seconds, "for the whole run"),
+    ]
+    return [(show(value), text) for value, show, text in shown if finite(value) is not None]

@@ -6,26 +6,114 @@ counts as equally accurate, and of those the cheapest is taken, be it ours or no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from rfcdask.report.measured import (
-    Measured,
-    Results,
-    as_accurate,
-    best_accuracy,
-    compared_rows,
-    comparison_of,
-    section,
-    standard_error,
-)
-from rfcdask.report.sentences import SAME_SPEED, costs, name_of, sized, speed, times, upper, verb
-from rfcdask.svg.numbers import count, finite, number, share
+from rfcdask.display.numbers import count, finite, micros, number, share, size
+from rfcdask.display.style import title_of
 
+Results = Mapping[str, Any]
+SAME_SPEED = 1.15
+"""Two times per row whose ratio is below this count as the same: clocks are not better."""
+_PLURALS = {
+    "compressed": "compressed features",
+    "compressed-labels": "compressed features with labels",
+    "random": "plain random features (RFM)",
+}
 SMALL = 0.01
 """A loss of accuracy that some would accept for speed."""
 BARGAIN = 3.0
 """How many times faster it must then be to be named."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One method at one number of features; what was not measured is None."""
+
+    method: str
+    features: int
+    error: float | None
+    accuracy: float | None
+    fit_seconds: float | None
+    micros: float | None
+    size: float | None
+
+    @property
+    def title(self) -> str:
+        """The name of the method for people."""
+        return title_of(self.method)
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is one of our own maps."""
+        return self.method.startswith("compressed")
+
+    @property
+    def nystroem(self) -> bool:
+        """Whether it is a Nyström map."""
+        return self.method.startswith("nystroem")
+
+
+def section(results: Results, name: str) -> dict[str, Any]:
+    """Return a part of the results; empty where it is missing."""
+    found = results.get(name)
+    return dict(found) if isinstance(found, Mapping) else {}
+
+
+def comparison_of(results: Results) -> list[Measured]:
+    """Return the rows of the comparison."""
+    return [
+        Measured(
+            str(row.get("method", "?")),
+            int(finite(row.get("n_components")) or 0),
+            finite(row.get("kernel_error")),
+            finite(row.get("accuracy")),
+            finite(row.get("fit_seconds")),
+            finite(row.get("microseconds_per_row")),
+            finite(row.get("model_bytes")),
+        )
+        for row in results.get("comparison") or ()
+    ]
+
+
+def compared_rows(results: Results) -> int:
+    """Return on how many held-out rows the methods were compared; 0 when nobody says.
+
+    A comparison may look at fewer rows than the model is scored on: what it says itself counts
+    first, then the setting, then the data.
+    """
+    said = [row.get("test_rows") for row in results.get("comparison") or ()]
+    settings = section(results, "settings")
+    said += [settings.get("compare_test_rows"), settings.get("n_test")]
+    held = finite(section(results, "data").get("test_rows"))
+    for value in said:
+        rows = finite(value)
+        if rows:
+            return int(min(rows, held) if held else rows)
+    return int(held or 0)
+
+
+def standard_error(accuracy: float, rows: int) -> float:
+    """Return the binomial standard error of an accuracy measured on that many rows."""
+    return math.sqrt(max(accuracy * (1 - accuracy), 0.0) / rows) if rows else 0.0
+
+
+def as_accurate(one: float, best: float, rows: int) -> bool:
+    """Tell whether a difference is within the sampling error of the test rows.
+
+    The error is that of a difference of two independent measurements. All methods are judged by
+    the same rows, for which it is cautious.
+    """
+    margin = math.hypot(standard_error(one, rows), standard_error(best, rows))
+    return best - one <= margin + 1e-12
+
+
+def best_accuracy(rows: Iterable[Measured]) -> Measured | None:
+    """Return the most accurate row."""
+    known = [row for row in rows if row.accuracy is not None]
+    return max(known, key=lambda row: row.accuracy or 0.0, default=None)
 
 
 @dataclass(frozen=True)
@@ -90,7 +178,7 @@ def recommend(results: Results) -> dict[str, str]:
 
 
 def _cheapest(rows: Sequence[Measured]) -> Measured:
-    """Return the fastest a row; of equally fast ones the smallest, then the most accurate."""
+    """Return the fastest per row; of equally fast ones the smallest, then the most accurate."""
     unknown = float("inf")
     fastest = min(row.micros or unknown for row in rows)
     fast = [row for row in rows if (row.micros or unknown) <= fastest * SAME_SPEED]
@@ -172,7 +260,7 @@ def _bargain(facts: _Facts, pick: Measured) -> list[str]:
         return []
     return [
         f"If {less:.{facts.digits}f} points do not matter, {sized(row)} "
-        f"({facts.percent(row.accuracy)}) {verb(row)} {times(ratio)} times faster a row."
+        f"({facts.percent(row.accuracy)}) {verb(row)} {times(ratio)} times faster per row."
     ]
 
 
@@ -256,3 +344,54 @@ def _without_accuracy(facts: _Facts, results: Results) -> dict[str, str]:
 def _majority(results: Results) -> float | None:
     counts = [finite(value) or 0.0 for value in section(results, "data").get("class_counts") or ()]
     return max(counts) / sum(counts) if sum(counts) > 0 else None
+
+
+def name_of(row: Measured) -> str:
+    """Return a method as it stands in a sentence."""
+    return _PLURALS.get(row.method, row.title)
+
+
+def verb(row: Measured, one: str = "is", many: str = "are") -> str:
+    """Return the form of a verb that goes with the method's name."""
+    return many if row.method in _PLURALS else one
+
+
+def sized(row: Measured) -> str:
+    """Return a method with its number of features."""
+    name, n = name_of(row), count(row.features)
+    return f"{n} {name}" if row.method in _PLURALS else f"{name} with {n} features"
+
+
+def upper(sentence: str) -> str:
+    """Return a sentence that begins with a capital letter."""
+    return sentence[:1].upper() + sentence[1:]
+
+
+def times(ratio: float) -> str:
+    """Return how many times one is the other."""
+    return f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:,.0f}"
+
+
+def costs(row: Measured) -> str:
+    """Return time per row and size in brackets, as far as they are known."""
+    said = []
+    if row.micros is not None:
+        said.append(f"{micros(row.micros)} per row")
+    if row.size is not None:
+        said.append(size(row.size))
+    return f" ({', '.join(said)})" if said else ""
+
+
+def speed(one: Measured, other: Measured) -> str:
+    """Say which of two is faster; with their sizes where these differ."""
+    if not one.micros or not other.micros:
+        return ""
+    name = name_of if one.features == other.features else sized
+    ratio = other.micros / one.micros
+    if 1 / SAME_SPEED < ratio < SAME_SPEED:
+        return f"{name(one)} and {name(other)} are equally fast per row"
+    fast, slow = (one, other) if ratio > 1 else (other, one)
+    return (
+        f"{name(fast)} {verb(fast)} {times(max(ratio, 1 / ratio))} times faster per row than "
+        f"{name(slow)} ({micros(fast.micros)} against {micros(slow.micros)})"
+    )

@@ -34,7 +34,7 @@ def test_nystroem_is_named_when_it_wins() -> None:
     assert "Nyström is more accurate here at 300 features" in reason
     assert "(95.3% against 94.0% for compressed features with labels)" in reason
     assert (
-        "compressed features with labels are 2.1 times faster a row than Nyström"
+        "compressed features with labels are 2.1 times faster per row than Nyström"
         in reason.replace("Compressed", "compressed")
     )
     assert "(1.20 µs against 2.52 µs)" in reason
@@ -44,7 +44,7 @@ def test_ours_wins_and_says_by_how_much() -> None:
     text, reason = said([samples.row(name) for name in samples.FIGURES])
     assert text == "Use 300 compressed features with labels."
     assert "93.1% against 91.6% for Nyström (RPCholesky)" in reason
-    assert "2.2 times faster a row than Nyström (RPCholesky)" in reason
+    assert "2.2 times faster per row than Nyström (RPCholesky)" in reason
     assert "Plain random features of the same number are 5.7 points less accurate." in reason
     assert "A linear model on the raw columns reaches 64.0%, 29.1 points less." in reason
 
@@ -58,7 +58,7 @@ def test_equally_accurate_takes_the_cheaper() -> None:
     assert text == "Use 300 compressed features."
     assert "equally accurate within the sampling error on 10,000 held-out rows" in reason
     assert "95.1% ± 0.2" in reason
-    assert "2.0 times faster a row than Nyström" in reason
+    assert "2.0 times faster per row than Nyström" in reason
     # with a hundred times the rows the same difference is one
     text, reason = said(rows, test_rows=1_000_000)
     assert text == "Use Nyström with 300 features."
@@ -95,7 +95,7 @@ def test_sizes_are_named_where_they_differ() -> None:
     ]
     text, reason = said(rows)
     assert text == "Use 100 compressed features."
-    assert "100 compressed features are 3.0 times faster a row than Nyström with 200" in reason
+    assert "100 compressed features are 3.0 times faster per row than Nyström with 200" in reason
     rows[2]["accuracy"] = 0.97
     assert said(rows)[0] == "Use features of mine with 100 features."
 
@@ -109,7 +109,7 @@ def test_what_is_much_faster_for_little_is_named_too() -> None:
     assert text == "Use Nyström with 300 features."
     assert (
         "If 0.8 points do not matter, 50 compressed features with labels (84.4%) are 35 times "
-        "faster a row." in reason
+        "faster per row." in reason
     )
     rows[0]["accuracy"] = 0.84
     assert "do not matter" not in said(rows, test_rows=50_000)[1]

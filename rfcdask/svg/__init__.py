@@ -1,1 +1,0 @@
-"""Small drawings as inline SVG, for notebooks and the report; knows nothing of the rest."""
