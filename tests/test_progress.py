@@ -206,5 +206,5 @@ def test_bars_in_a_real_notebook_kernel() -> None:
     inner, outer = sorted(shown.values())
     assert inner == ""  # inner bars give their place free
     assert "<code>training &lt;b&gt;</code>" in outer
-    assert "value=\"10\" max=\"10\"" in outer
+    assert 'value="10" max="10"' in outer
     assert "epoch &lt;script&gt;" in outer

@@ -19,7 +19,7 @@ from rfcdask.display.style import (
     cut_apart,
     printable,
 )
-from rfcdask.display.svg import PAPER, inline_svg
+from rfcdask.display.svg import PAPER, WIDTH, inline_svg
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -54,14 +54,14 @@ class Chart:
 
     label: str
     draw: Callable[[Any], Tips]
-    height: float = 236.0
+    height: float = 226.0
 
     def plot(self, ax: Any = None) -> Any:
         """Draw into the given axes, or into those of a new figure of pyplot; return the axes."""
         if ax is None:
             import matplotlib.pyplot as plt
 
-            _, ax = plt.subplots(figsize=(5.0, 5.0 * self.height / 360), layout="constrained")
+            _, ax = plt.subplots(figsize=(5.0, 5.0 * self.height / WIDTH), layout="constrained")
         self.draw(ax)
         return ax
 
@@ -111,7 +111,7 @@ def error_path(
             tips[point] = [f"after refinement, {count(chosen)} features: {number(after)}"]
         ax.set(xlabel="features kept", ylabel="relative error, pairs of rows")
         set_log(ax.yaxis, [*heldout, *sampled, after])
-        legend(ax, loc="upper right")
+        legend(ax, loc="upper right", borderaxespad=1.0)
         return tips
 
     kept = f"; {count(chosen)} features were kept" if chosen is not None else ""
@@ -165,7 +165,9 @@ def curve(
             ax.xaxis.get_major_locator().set_params(integer=True)
         if highest is not None:
             ax.set_ylim(0, 1.05 * highest)
-        texts = [f"{xlabel} {number(a)}: {number(b)}" for a, b in zip(x, values, strict=True)]
+        # A point that is not a number is not drawn and has no text.
+        known = [(a, b) for a, b in zip(x, values, strict=True) if b == b]
+        texts = [f"{xlabel} {number(a)}: {number(b)}" for a, b in known]
         return {line: texts} if few else {}
 
     return Chart(f"{ylabel} against {xlabel}", draw)
@@ -184,7 +186,8 @@ def training(history: Rows) -> Chart:
             points = [(entry["epoch"], _number(entry[key])) for entry in history if key in entry]
             if points:
                 (line,) = ax.plot(*columns(points), form, color=colour, label=name)
-                tips[line] = [f"{name}, epoch {count(x)}: {number(y)}" for x, y in points]
+                known = [(x, y) for x, y in points if y == y]
+                tips[line] = [f"{name}, epoch {count(x)}: {number(y)}" for x, y in known]
         ax.set(xlabel="epoch", ylabel="mean loss")
         ax.xaxis.get_major_locator().set_params(integer=True)
         if len(tips) > 1:
@@ -366,7 +369,8 @@ def _shades() -> Any:
     """Return shades of one colour from nearly clear to full, for light and dark backgrounds."""
     from matplotlib.colors import ListedColormap, to_rgb
 
-    return ListedColormap([(*to_rgb(BLUE), 0.04 + 0.96 * k / 63) for k in range(64)], "rfcdask")
+    shades = [(*to_rgb(BLUE), 0.04 + 0.96 * k / 63) for k in range(64)]
+    return ListedColormap(shades, "rfcdask").with_extremes(bad=(*to_rgb(BLUE), 0.02))
 
 
 def _range(values: Sequence[Any]) -> tuple[float, float]:
@@ -393,8 +397,10 @@ def ticker() -> Any:
 
 
 def legend(ax: Any, **more: Any) -> None:
-    """Add a legend whose names are shown as they are written."""
-    legend = ax.legend(**({"frameon": False, "fontsize": "small"} | more))
+    """Add a legend whose names are shown as they are written, also where they begin with "_"."""
+    named = [line for line in ax.lines if not line.get_label().startswith("_child")]
+    given = {} if ax.patches else {"handles": named}
+    legend = ax.legend(**given, **({"frameon": False, "fontsize": "small"} | more))
     for text in legend.get_texts():
         text.set_parse_math(False)
 
@@ -420,6 +426,6 @@ def set_log(axis: Any, values: Sequence[Any], base: int = 10, most: int = 5) -> 
 
 
 def plain_ticks(axis: Any, show: Callable[[float], str]) -> None:
-    """Write the numbers of an axis without mathematical notation, between them none."""
+    """Write the numbers of an axis without mathematical notation, and no ticks between them."""
     axis.set_major_formatter(lambda value, _: show(value))
-    axis.set_minor_formatter(ticker().NullFormatter())
+    axis.set_minor_locator(ticker().NullLocator())

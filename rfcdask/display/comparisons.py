@@ -177,7 +177,6 @@ def _name_sizes(ax: Any, sizes: Sequence[float]) -> None:
         if not kept or high <= low or _part(low, high, value) - _part(low, high, kept[-1]) > 0.13:
             kept.append(value)
     ax.set_xticks(kept, [tick(value) for value in kept])
-    ax.xaxis.set_minor_locator(ticker().NullLocator())
 
 
 def _part(low: float, high: float, value: float) -> float:

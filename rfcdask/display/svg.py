@@ -19,13 +19,13 @@ from rfcdask.display.style import LIGHT, css_colour, printable
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-WIDTH = 360.0
+WIDTH = 340.0
 """Width of every chart in points; pages scale it."""
 INK = "#010203"
 """Stands for the colour of the text around the chart."""
 PAPER = "#fefdfc"
 """Stands for a colour that is readable on filled areas."""
-FONT_SIZE = 11
+FONT_SIZE = 12
 _COLOURS = {
     INK: "currentColor",
     PAPER: "var(--rfcdask-on-fill,#fff)",
@@ -43,7 +43,6 @@ _SETTINGS: Any = {
     "ytick.minor.size": 0,
     "font.size": FONT_SIZE,
     "axes.labelsize": FONT_SIZE,
-    "legend.fontsize": FONT_SIZE - 1,
     "lines.linewidth": 1.8,
     "figure.constrained_layout.w_pad": 0.02,
     "figure.constrained_layout.h_pad": 0.02,
@@ -63,7 +62,7 @@ _LOCK = threading.Lock()
 
 
 def inline_svg(
-    draw: Callable[[Any], dict[Any, list[str]]], label: str, height: float = 236.0
+    draw: Callable[[Any], dict[Any, list[str]]], label: str, height: float = 226.0
 ) -> Markup:
     """Draw a chart without a display and return it as an SVG element.
 
@@ -139,7 +138,7 @@ def _visible(
 def _add_titles(elements: Sequence[ElementTree.Element], titles: Sequence[str]) -> None:
     """Give the last elements of a group, which are its points, their texts."""
     for element, title in zip(reversed(elements), reversed(titles), strict=False):
-        ElementTree.SubElement(element, "title").text = title
+        ElementTree.SubElement(element, "title").text = printable(title)
 
 
 def _plain(

@@ -43,7 +43,7 @@ def render(results: Results) -> str:
         )
     said = section(results, "recommendation")
     made: list[Section | None] = [make(results) for make in SECTIONS]
-    return render_template(
+    page = render_template(
         "report",
         name=section(results, "data").get("name") or "your data",
         made=_made(results),
@@ -52,6 +52,7 @@ def render(results: Results) -> str:
         sections=[one for one in made if one is not None],
         colours=colour_sheet(),
     )
+    return str(page)
 
 
 def _made(results: Results) -> str:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from rfcdask.display.numbers import NONE
 from rfcdask.report import recommend
-from rfcdask.report.measured import as_accurate, compared_rows, standard_error
-from rfcdask.svg.numbers import NONE
+from rfcdask.report.recommendation import as_accurate, compared_rows, standard_error
 from tests.report import samples
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from rfcdask.svg.markup import VOID
+VOID = frozenset({"br", "col", "hr", "img", "input", "link", "meta", "wbr"})
 
 
 class Reader(HTMLParser):

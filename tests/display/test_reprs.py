@@ -14,6 +14,8 @@ from sklearn.utils import estimator_html_repr
 
 import rfcdask as rf
 from rfcdask._types import Array
+from rfcdask.display.html import Table
+from rfcdask.display.style import DARK, LIGHT
 from tests.linear_data import blobs
 from tests.report.wellformed import read
 
@@ -113,17 +115,18 @@ def test_results_of_tuning_and_comparison(data: tuple[Array, Array]) -> None:
     X, y = data
     tuned = rf.tune(X, y, gammas=[0.01, 0.1, 1.0], Cs=[1.0, 10.0], n_rows=200, random_state=0)
     page = read(tuned._repr_html_())
-    assert sum(tag == "rect" for tag, _ in page.elements) == 6
-    framed = [a for tag, a in page.elements if tag == "rect" and "stroke-width" in a]
-    assert len(framed) == 1
     shown = " ".join(page.text)
+    assert shown.count(", gamma 0.") + shown.count(", gamma 1.") == 6  # one text per cell
     assert f"C {tuned.C:g}, gamma" in shown
+    assert f"{100 * tuned.accuracy:.1f}" in page.text
+    framed = [a for tag, a in page.elements if tag == "path" and a.get("stroke-width") == "2"]
+    assert len(framed) == 1
     compared = rf.compare(X, y, ["random", "nystroem"], n_components=[5, 9], random_state=0)
-    page = read(f"<div>{compared._repr_html_()}</div>")
+    page = read(compared._repr_html_())
     assert sum(a.get("role") == "img" for tag, a in page.elements if tag == "svg") == 2
     assert "Nyström" in " ".join(page.text)
     single = rf.compare(X, y, ["random"], n_components=5, random_state=0)
-    read(f"<div>{single._repr_html_()}</div>")
+    read(single._repr_html_())
     read(rf.Comparison([])._repr_html_())
 
 
@@ -141,3 +144,19 @@ def test_paths_draw_themselves(data: tuple[Array, Array]) -> None:
     assert "<svg" in features.error_path_._repr_html_()
     read(f"<div>{features.error_path_._repr_html_()}</div>")
     read(f"<div>{features.refine_path_._repr_html_()}</div>")
+
+
+def test_charts_follow_dark_notebooks(data: tuple[Array, Array]) -> None:
+    html = clone(ESTIMATORS["sgd"]).fit(*data)._repr_html_()
+    own = own_part(html)
+    assert '[data-jp-theme-light="false"] .rfcdask' in own
+    assert "currentColor" in own
+    assert f"var(--rfcdask-0,{LIGHT[0]})" in own
+    assert f"--rfcdask-0:{DARK[0]}" in own
+
+
+def test_tables_of_names_are_escaped() -> None:
+    rows = [{"method": "<i>m</i>", "value": 1234567, "part": 0.123456, "none": None}]
+    page = read(Table(rows)._repr_html_())
+    assert "i" not in [tag for tag, _ in page.elements]
+    assert {"<i>m</i>", "1,234,567", "0.1235"} <= set(page.text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -89,7 +88,7 @@ def test_tuning_draws_its_grid(data: tuple[Array, Array], plt: Any) -> None:
     X, y = data
     tuned = rf.tune(X, y, gammas=[0.01, 0.1, 1.0], Cs=[1.0, 10.0], n_rows=200, random_state=0)
     ax = both_ways(tuned, plt)
-    drawn = ax.images[0].get_array()
+    drawn = ax.collections[0].get_array()
     assert drawn.shape == (2, 3)
     best = [(row["gamma"], row["C"]) for row in tuned.table if row["accuracy"] == drawn.max()]
     assert (tuned.gamma, tuned.C) in best
@@ -102,7 +101,7 @@ def test_tuning_draws_its_grid(data: tuple[Array, Array], plt: Any) -> None:
         strategy="halving",
         random_state=0,
     )
-    assert both_ways(halved, plt).images[0].get_array().shape == (2, 3)
+    assert both_ways(halved, plt).collections[0].get_array().shape == (2, 3)
 
 
 def test_comparison_draws_all_or_one(data: tuple[Array, Array], plt: Any) -> None:
@@ -133,25 +132,31 @@ def test_data_sets_draw_their_classes(tmp_path: Path, plt: Any) -> None:
         rf.ingest(X, tmp_path / "b.zarr").plot()
 
 
-def test_without_matplotlib_the_remedy_is_named(
-    monkeypatch: pytest.MonkeyPatch, data: tuple[Array, Array]
-) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any, **more: Any) -> Any:
-        if name.startswith("matplotlib"):
-            raise ImportError(f"No module named {name!r}", name=name)
-        return real(name, *rest, **more)
-
-    pca = rf.PCA(2).fit(data[0])
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ImportError, match=r'pip install "rfcdask\[plots\]"'):
-        pca.plot()
+def test_plots_show_names_as_they_are(data: tuple[Array, Array], plt: Any) -> None:
+    X, y = data
+    maps = {"a $x$": rf.RandomFeatures(5), "_b": rf.RandomFeatures(5)}
+    table = rf.compare(X, y, maps, n_components=[8, 4], random_state=0)
+    texts = table.plot(column="accuracy").get_legend().get_texts()
+    assert [text.get_text() for text in texts] == ["a $x$", "_b"]
+    assert not any(text.get_parse_math() for text in texts)
+    single = rf.compare(X, y, maps, n_components=4, random_state=0).plot(column="kernel_error")
+    assert {text.get_text() for text in single.get_yticklabels()} == {"a $x$", "_b"}
+    single.figure.canvas.draw()
 
 
-def test_matplotlib_is_not_imported_before_it_is_needed() -> None:
+def test_an_empty_comparison_has_no_plot() -> None:
+    with pytest.raises(ValueError, match="nothing to draw: no row of the comparison has"):
+        rf.Comparison([]).plot(column="accuracy")
+
+
+def test_drawing_is_not_imported_before_it_is_needed() -> None:
     code = (
-        "import sys, rfcdask, rfcdask.report; assert 'matplotlib' not in sys.modules;"
-        "rfcdask.report.render({'format': 1, 'data': {}}); assert 'matplotlib' not in sys.modules"
+        "import sys, rfcdask.display.comparisons, rfcdask.display.html;"
+        "assert 'matplotlib' not in sys.modules and 'jinja2' not in sys.modules;"
+        "import rfcdask.report, rfcdask.linear, rfcdask.features;"
+        "page = rfcdask.report.render({'format': 1, 'data': {}});"
+        "assert 'matplotlib' not in sys.modules;"
+        "rfcdask.display.charts.curve([1, 2], [3, 4], 'x', 'y').svg();"
+        "assert 'matplotlib.pyplot' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=120)
