@@ -209,6 +209,7 @@ def bars(
         texts = list(shown) or [count(value) for value in values]
         ax.bar_label(drawn, texts, padding=4, fontsize="small")
         ax.set(xlabel=xlabel)
+        ax.margins(x=0.15)  # room for the numbers
         ax.xaxis.set_major_locator(ticker().MaxNLocator(3))
         plain_ticks(ax.xaxis, tick)
         return {

@@ -67,7 +67,7 @@ def render_repr(
     tables: Iterable[tuple[str, Table]] = (),
     methods: Sequence[str] = (),
     charts: Sequence[Chart | None] = (),
-) -> Markup:
+) -> str:
     """Return how an object shows itself in a notebook, light or dark.
 
     Parameters
@@ -86,7 +86,7 @@ def render_repr(
         Drawn side by side where there is room.
     """
     drawn = [chart.svg() for chart in charts if chart is not None]
-    return render(
+    page = render(
         "repr",
         title=title,
         code=code,
@@ -97,6 +97,7 @@ def render_repr(
         charts=drawn,
         dark=css_variables(DARK),
     )
+    return str(page)  # markup would escape the HTML of others it is added to
 
 
 @dataclass(frozen=True)

@@ -61,12 +61,13 @@ class Page:
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self) -> list[str]:
-        """Return all addresses that were asked for."""
+        """Return all addresses that were asked for; what the page itself holds is not asked for."""
         events = [json.loads(e["message"])["message"] for e in self.driver.get_log("performance")]
         return [
             event["params"]["request"]["url"]
             for event in events
             if event["method"] == "Network.requestWillBeSent"
+            and not event["params"]["request"]["url"].startswith("data:")
         ]
 
 
