@@ -111,7 +111,7 @@ def error_path(
             tips[point] = [f"after refinement, {count(chosen)} features: {number(after)}"]
         ax.set(xlabel="features kept", ylabel="relative error, pairs of rows")
         set_log(ax.yaxis, [*heldout, *sampled, after])
-        legend(ax, loc="upper right", borderaxespad=1.0)
+        legend(ax, loc="upper right", borderaxespad=1.4)
         return tips
 
     kept = f"; {count(chosen)} features were kept" if chosen is not None else ""
@@ -421,7 +421,10 @@ def set_log(axis: Any, values: Sequence[Any], base: int = 10, most: int = 5) -> 
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     ratio = max(known) / min(known)
     steps = (1.0,) if base == 2 or ratio > 300 else (1.0, 3.0) if ratio > 30 else (1.0, 2.0, 5.0)
-    axis.set_major_locator(ticker().LogLocator(base, steps, numticks=most))
+    # Within a few multiples there may be no power to name: round numbers then.
+    narrow = ratio < (8 if base == 2 else 5)
+    log, linear = ticker().LogLocator(base, steps, numticks=most), ticker().MaxNLocator(most - 2)
+    axis.set_major_locator(linear if narrow else log)
     plain_ticks(axis, tick)
     return True
 

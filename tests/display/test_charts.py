@@ -159,6 +159,21 @@ def test_a_log_axis_needs_positive_values() -> None:
     assert scale([math.nan, math.inf]) == "linear"
 
 
+@pytest.mark.parametrize("column", ["kernel_error", "model_bytes"])
+@pytest.mark.parametrize("ratio", [1.3, 3.0, 7.0, 30.0, 1e4])
+def test_a_log_axis_has_a_few_numbers(column: str, ratio: float) -> None:
+    from matplotlib.figure import Figure
+
+    rows = [samples.row("a", **{column: 36_000.0}), samples.row("b", **{column: 36_000 * ratio})]
+    chart = against_features(rows, column)
+    assert chart is not None
+    figure = Figure(layout="constrained")
+    ax = chart.plot(figure.subplots())
+    figure.draw_without_rendering()
+    low, high = ax.get_xlim()
+    assert 2 <= sum(low <= tick <= high for tick in ax.get_xticks()) <= 5
+
+
 def test_nothing_measured_is_no_chart() -> None:
     rows = [samples.row("mine", accuracy=None), samples.row("yours", accuracy=math.nan)]
     assert against_features(rows, "accuracy") is None

@@ -62,7 +62,7 @@ def test_fitted_adds_facts_and_a_drawing(name: str, data: tuple[Array, Array]) -
     bundle = estimator._repr_mimebundle_()
     assert bundle["text/plain"] == repr(estimator) == before
     for html in (bundle["text/html"], estimator._repr_html_()):
-        assert 'class="sk-top-container"' in html  # scikit-learn's own box is still there
+        assert 'class="sk-top-container' in html  # scikit-learn's own box is still there
         assert html.startswith("<style>")
         part = read(own_part(html))
         assert ("svg" in [tag for tag, _ in part.elements]) == (name in DRAWN)
