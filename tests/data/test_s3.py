@@ -73,8 +73,9 @@ np.testing.assert_array_equal(features.selected_, local.selected_)
 def test_trouble_that_passes_changes_nothing() -> None:
     _run("""
 for number, fault in enumerate(("throttle", "hang up", "cut", "late")):
-    # A prime, so that it is not the same request of every attempt.
-    proxy.fault = lambda n, method, path: fault if n % 13 == 0 else None
+    # A prime, so that it is not the same request of every attempt; throttled ones wait long.
+    every = 31 if fault == "throttle" else 13
+    proxy.fault = lambda n, method, path: fault if n % every == 0 else None
     ingest(f"s3://bucket/{number}.zarr")
     check(f"s3://bucket/{number}.zarr")
     assert proxy.counts[fault] > 3, proxy.counts
