@@ -43,6 +43,7 @@ class Proxy:
 
     def _handle(self, client: socket.socket) -> None:
         with client:
+            client.settimeout(60)
             head, body = _read_head(client)
             if not head:
                 return
