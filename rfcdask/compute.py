@@ -145,9 +145,10 @@ def _ask(question: Callable[[Any], Any], future: Any, client: Any, block_bytes: 
 def _watch(asked: Any, client: Any) -> None:
     """Wait for an answer, and look now and then whether anybody is working on it."""
     with ExitStack() as shown:
-        idle_since, bar = 0.0, None
+        idle_since, bar, seen = 0.0, None, set[str]()
         while not wait([asked], LOOK_EVERY).done:
             workers, now = workers_of(client), time.monotonic()
+            seen |= set(workers)
             if any(map(_is_busy, workers.values())):
                 shown.close()
                 idle_since, bar = 0.0, None
@@ -155,7 +156,7 @@ def _watch(asked: Any, client: Any) -> None:
             idle_since = idle_since or now
             limit = _patience()
             if now - idle_since > limit:
-                raise NoWorkersError(_nobody_works(client, workers, limit))
+                raise NoWorkersError(_nobody_works(client, workers, len(seen), limit))
             bar = bar or shown.enter_context(_waiting(limit))
             bar.advance(LOOK_EVERY)
 
@@ -264,15 +265,19 @@ def _gone(client: Any) -> str:
     )
 
 
-def _nobody_works(client: Any, workers: dict[str, dict[str, Any]], limit: float) -> str:
+def _nobody_works(
+    client: Any, workers: dict[str, dict[str, Any]], n_seen: int, limit: float
+) -> str:
     address = _address(client)
     found = f"{len(workers)} workers, none of which works" if workers else "no worker"
     if any(worker.get("status") == "paused" for worker in workers.values()):
         found += ", some paused for want of memory"
+    elif n_seen > len(workers) + 1:  # one that was there before and is gone says nothing
+        found += f" ({n_seen} came and went, as they do when a block does not fit their memory)"
     return (
         f"The cluster at {address} has had {found} for {limit:g} s while work waits; start workers "
-        f"(dask worker {address}), with more memory if they were paused, and {_GO_ON}. To wait "
-        "longer set rfcdask.no-worker-timeout in Dask's configuration."
+        f"(dask worker {address}), with more memory if they were paused or died, and {_GO_ON}. To "
+        "wait longer set rfcdask.no-worker-timeout in Dask's configuration."
     )
 
 

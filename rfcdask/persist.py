@@ -29,7 +29,7 @@ from rfcdask._types import Array
 from rfcdask._version import __version__
 from rfcdask.kernels import KERNELS, Kernel
 from rfcdask.persistable import PERSISTABLE, check_class, is_pipeline
-from rfcdask.replacing import put_in_place
+from rfcdask.replacing import disk_errors, put_in_place
 from rfcdask.sparse import is_sparse
 from rfcdask.untrusted import check_zarr, faults_as, read_json
 
@@ -71,6 +71,12 @@ def save(
             f"{target} exists already; choose another path"
             + (", or pass overwrite=True." if _is_model(target) else ": it is not a saved model.")
         )
+    with disk_errors(target):
+        _write_aside(obj, target, about)
+
+
+def _write_aside(obj: Any, target: Path, about: dict[str, Any] | None) -> None:
+    """Write a model beside its place and move it there whole."""
     target.parent.mkdir(parents=True, exist_ok=True)
     # Not tempfile.mkdtemp: what it makes nobody else may read.
     work = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")

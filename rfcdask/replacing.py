@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import shutil
 import sys
@@ -16,6 +17,49 @@ UNFINISHED = ".unfinished"
 """What the name of an output ends in while it is written beside its place."""
 PARTIAL = ".partial"
 """What the name of a file ends in while it is written; as zarr ends them too."""
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+
+
+class DestinationError(OSError):
+    """There is no space, or no right, to write where something should be written."""
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+@contextmanager
+def disk_errors(
+    place: object, again: str = "call the same again", kind: type[Exception] | None = None
+) -> Iterator[None]:
+    """Turn failures of the disk into sentences that say what to do.
+
+    Parameters
+    ----------
+    place : object
+        What is written, for the message.
+    again : str
+        How to go on when there is room.
+    kind : exception type, optional
+        What to raise; a `DestinationError` unless given.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            said = (
+                f"no space left for {place} ({os.strerror(error.errno)}): what is whole stays; "
+                f"make room and {again}."
+            )
+        elif error.errno in _NO_RIGHT:
+            said = (
+                f"no right to write to {place} ({os.strerror(error.errno)}): what is whole "
+                f"stays; change the rights or the destination and {again}."
+            )
+        else:
+            raise
+        raise (DestinationError(error.errno, said) if kind is None else kind(said)) from error
 
 
 @contextmanager

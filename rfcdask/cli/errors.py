@@ -107,7 +107,8 @@ def exit_code(error: BaseException) -> int:
         return FAILED
     if type(error).__name__ == "PlanError":
         return NO_FIT
-    return BAD_INPUT if isinstance(error, _BAD) else FAILED
+    expected = isinstance(error, _BAD) or _is(error, "rfcdask.replacing", "DestinationError")
+    return BAD_INPUT if expected else FAILED
 
 
 def _is(error: BaseException, module: str, name: str) -> bool:

@@ -27,8 +27,6 @@ class Rows(NamedTuple):
 
 _READERS: dict[str, Reader] = {}
 _REMEMBERED = 1024
-AT_ONCE = 256
-"""Blocks whose rows are being fetched on a cluster; each holds only the rows asked for."""
 
 
 def remember_reader(array: DaskArray, reader: Reader) -> DaskArray:
@@ -80,7 +78,8 @@ def _compute(tasks: list[Any], client: Any, block_bytes: int) -> list[Any]:
             with Callback(posttask=lambda *_: bar.advance()):
                 return list(compute(*tasks))
         parts = []
-        for part in run_tasks(tasks, chosen, at_once=AT_ONCE, block_bytes=block_bytes):
+        # Few at once: where workers die over blocks, the scheduler must see which block it was.
+        for part in run_tasks(tasks, chosen, block_bytes=block_bytes):
             parts.append(part)
             bar.advance()
         return parts

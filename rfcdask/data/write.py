@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -26,9 +25,7 @@ from rfcdask.data.manifest import Seal, seal_of, shard_key
 from rfcdask.data.projection import SparseProjection, load_projection
 from rfcdask.data.source import Batch, dense, keep_rows
 from rfcdask.data.stats import column_stats
-
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+from rfcdask.replacing import disk_errors
 
 
 @dataclass(frozen=True)
@@ -191,20 +188,6 @@ def _load_projection(location: Location, *_drawn_from: int | None) -> SparseProj
     return load_projection(location)
 
 
-@contextmanager
-def destination_errors(location: Location) -> Iterator[None]:
-    """Turn failures of the disk into sentences that say what to do."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _NO_SPACE:
-            raise DataError(
-                f"no space left for {location} ({error.strerror}): what is written so far stays; "
-                "make room and run the same ingest again to go on from there."
-            ) from error
-        if error.errno in _NO_RIGHT:
-            raise DataError(
-                f"no right to write to {location} ({error.strerror}): what is written so far "
-                "stays; change the rights or the destination and run the ingest again."
-            ) from error
-        raise
+def destination_errors(location: Location) -> AbstractContextManager[None]:
+    """Turn failures of the disk into sentences that say how to go on with an ingest."""
+    return disk_errors(location, "run the same ingest again to go on from there", DataError)

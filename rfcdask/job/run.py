@@ -30,6 +30,7 @@ from rfcdask.job.phases import run_phases
 from rfcdask.job.results import write_results
 from rfcdask.job.settings import Settings, from_mapping, show
 from rfcdask.redact import HIDDEN, redacted
+from rfcdask.replacing import disk_errors
 
 CORES_A_WORKER = 4
 
@@ -101,8 +102,9 @@ def run_job(
         folder.require_free(overwrite=overwrite)
         Settings(**given)  # a wrong value must not cost the run that is there
         _find(absolute(source))
-    folder.path.mkdir(parents=True, exist_ok=True)
-    with locked(folder), _progress(progress):
+    with disk_errors(folder.path):
+        folder.path.mkdir(parents=True, exist_ok=True)
+    with disk_errors(folder.path), locked(folder), _progress(progress):
         begun = _go_on(folder, source, given) if resume else _begin(folder, source, given)
         if folder.is_finished:
             folder.tidy()
@@ -202,7 +204,8 @@ def _run(
     folder: RunFolder, begun: dict[str, Any], scheduler: Any, threads: int | None, say: Say
 ) -> dict[str, Any]:
     where = _where(scheduler)
-    with connect(where, **_size(where, threads)) as client:
+    again = f"go on with {folder.resume_hint()}"
+    with disk_errors(folder.path, again), connect(where, **_size(where, threads)) as client:
         run = Context(folder, Settings(**begun["settings"]), begun["source"], client, say)
         require_shared(client, reads=[run.source or ""], writes=folder.path)
         run.log(f"rfcdask {__version__}: run begins on {_shown(where)}")
@@ -249,11 +252,10 @@ def _logged(run: Context) -> Iterator[None]:
     warnings.showwarning = note
     try:
         yield
-    except KeyboardInterrupt:
-        run.log("interrupted")
-        raise
     except BaseException as error:
-        run.log(f"failed: {type(error).__name__}: {' '.join(str(error).split())}")
+        said = f"failed: {type(error).__name__}: {' '.join(str(error).split())}"
+        with suppress(OSError):  # the log may be on the very disk that is full
+            run.log("interrupted" if isinstance(error, KeyboardInterrupt) else said)
         raise
     finally:
         warnings.showwarning = before

@@ -12,7 +12,7 @@ import numpy as np
 
 from rfcdask._types import Array
 from rfcdask.linear.lesson import State
-from rfcdask.replacing import whole_file
+from rfcdask.replacing import disk_errors, whole_file
 from rfcdask.untrusted import faults_as, open_npz
 
 FORMAT = 1
@@ -43,7 +43,7 @@ class Checkpoint:
             "history": history,
             "scalars": state._asdict() | {"W": None, "mean": None},
         }
-        with whole_file(self.path) as file:
+        with disk_errors(self.path), whole_file(self.path) as file:
             np.savez(file, W=state.W, mean=state.mean, about=np.array(json.dumps(about)))
 
     def load(self) -> tuple[State, tuple[int, int], list[dict[str, float]]] | None:

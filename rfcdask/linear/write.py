@@ -23,7 +23,7 @@ from rfcdask.linear.runners import open_runner
 from rfcdask.linear.stream import Blocks, stream_folds
 from rfcdask.locks import lock_beside, only_process
 from rfcdask.progress import track
-from rfcdask.replacing import UNFINISHED, put_in_place
+from rfcdask.replacing import UNFINISHED, disk_errors, put_in_place
 from rfcdask.sample import one_column_block, require_known_rows
 
 _RECORDS = ".write"
@@ -74,7 +74,7 @@ def write_zarr(
         raise FileExistsError(f"{path} exists already; choose another path or overwrite=True.")
     require_shared(current_client(client), writes=path)
     refusal = FileExistsError(f"another process is writing {path}: wait for it.")
-    with _locked(target, refusal):
+    with disk_errors(target), _locked(target, refusal):
         work = _begin(target, rows)
         _write_blocks(work, rows, sizes, client, progress)
         if work != target:
