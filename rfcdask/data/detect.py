@@ -212,6 +212,9 @@ def _with_labels(rows: list[Any], label: Any) -> tuple[tuple[Handle, Handle | No
 
 def _npz_pair(path: str, label: Any, folder: str) -> tuple[Handle, Handle | None]:
     with faults_of(path, ".npz archive"), zipfile.ZipFile(path) as archive:
+        if archive.infolist() and min(info.header_offset for info in archive.infolist()):
+            # An archive behind other bytes: numpy takes such a file for a pickle.
+            raise ValueError("it does not begin with an array")
         names = [name.removesuffix(".npy") for name in archive.namelist()]
         if len(set(names)) < len(names):
             raise DataError(f"{path} holds two arrays of the same name: write it again.")

@@ -216,6 +216,7 @@ def test_damaged_npy_files_are_named(tmp_path, content, words):
         (npz(**{"X.npy": npy((2, 4), bytes(2**24))}), "64 bytes are declared, 16,777,344 are"),
         (npz(**{"X.npy": npy((2, 4), bytes(64), "|O")}), "no .npy file"),
         (npz(**{"X.npy": npy((2, 4), bytes(64)), "X": b""}), "two arrays of the same name"),
+        (b"GIF8" + npz(**{"X.npy": npy((2, 4), bytes(64))}), "does not begin with an array"),
         (npz(**{"X.npy": npy((2, 4), bytes(64))})[:-30], "no .npz archive"),
         (b"no archive", "no .npz archive"),
         (npz(**{"X.npy": b"\x93NUMPX" + bytes(64)}), "is no .npy file"),
