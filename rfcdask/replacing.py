@@ -83,8 +83,9 @@ def whole_file(
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + PARTIAL) if part is None else part
     text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
+    part.unlink(missing_ok=True)  # left by a process that was killed, or a link to something else
     try:
-        with open(part, mode, **text) as file:
+        with open(part, mode.replace("w", "x"), **text) as file:
             yield file
             if lasting:
                 file.flush()
@@ -126,13 +127,13 @@ def put_in_place(work: Path, target: Path) -> None:
     """
     sync_all(work)
     old = work.with_name(f"{work.name}-old")
-    shutil.rmtree(old, ignore_errors=True)  # left by a process that was killed here
+    discard(old)  # left by a process that was killed here
     if not target.exists():
         work.replace(target)
     elif not _exchange(work.replace(old), target):
         _replace_in_two_steps(old.replace(work), target, old)
     sync(target.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    discard(old)
 
 
 def _exchange(one: Path, other: Path) -> bool:
@@ -152,3 +153,11 @@ def _replace_in_two_steps(work: Path, target: Path, old: Path) -> None:
     except BaseException:
         old.replace(target)
         raise
+
+
+def discard(path: Path) -> None:
+    """Remove a file or folder, if it is there; of a link the link, never what it leads to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

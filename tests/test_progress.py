@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import io
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -8,6 +11,7 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 
 import rfcdask as rf
+from rfcdask.cli.common import note
 from rfcdask.progress import LineReporter, SilentReporter, reporter, track
 from rfcdask.progress.link import dashboard_link
 from rfcdask.progress.terminal import SCREEN, BarReporter
@@ -208,3 +212,13 @@ def test_bars_in_a_real_notebook_kernel() -> None:
     assert "<code>training &lt;b&gt;</code>" in outer
     assert 'value="10" max="10"' in outer
     assert "epoch &lt;script&gt;" in outer
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_lines_that_nobody_can_read_stop_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = io.TextIOWrapper(io.FileIO("/dev/full", "w"), write_through=True)
+    monkeypatch.setattr(sys, "stderr", full)
+    with pytest.raises(OSError, match="No space"):
+        full.write("x\n")
+    LineReporter("reading", 2, "rows").advance(1)
+    note("a remark")

@@ -11,7 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import click
@@ -166,7 +166,8 @@ def is_quiet() -> bool:
 def note(text: str) -> None:
     """Say something on stderr, unless ``--quiet``."""
     if not is_quiet():
-        click.echo(redacted(text), err=True)
+        with suppress(OSError):  # nobody may be reading it, and the work goes on
+            click.echo(redacted(text), err=True)
 
 
 def emit(text: str, *, end: str = "\n") -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rfcdask import untrusted
 from rfcdask.locks import only_process
-from rfcdask.replacing import PARTIAL, whole_file
+from rfcdask.replacing import PARTIAL, discard, whole_file
 
 FORMAT = 1
 """Raised when a run that was begun by an older version cannot be gone on with."""
@@ -112,7 +112,7 @@ class RunFolder:
         Folders lose their names first: half of one is never taken for the whole.
         """
         for folder in (self.data, self.phases, self.maps, self.model):
-            if folder.exists():
+            if os.path.lexists(folder):
                 folder.replace(folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}{PARTIAL}"))
         for file in (self.results, self.report, self.sample, self.checkpoint, self.log, self.begun):
             file.unlink(missing_ok=True)
@@ -126,14 +126,19 @@ class RunFolder:
 
     def sweep(self) -> None:
         """Remove what a killed process left half written."""
-        ends = (f"*{PARTIAL}", "*.part")
-        for part in [
-            part for end in ends for part in (*self.path.glob(end), *self.phases.glob(end))
-        ]:
-            if part.is_dir():
-                shutil.rmtree(part, ignore_errors=True)
-            else:
-                part.unlink(missing_ok=True)
+        for end in _PARTS:
+            for part in (*self.path.glob(f"*{end}"), *self.phases.glob(f"*{end}")):
+                discard(part)
+
+    def refuse_links(self) -> None:
+        """Raise when anything in the folder is a link: writing through it would change that."""
+        for place, folders, files in os.walk(self.path):
+            for name in (*folders, *files):
+                if os.path.islink(path := os.path.join(place, name)):
+                    raise OtherRunError(
+                        f"{path} is a link, and a run writes through none: put there what it leads "
+                        "to, or pass --overwrite instead of --resume to begin anew."
+                    )
 
     def require_free(self, *, overwrite: bool) -> None:
         """Raise unless a new run may begin here."""

@@ -145,6 +145,7 @@ def _begin(folder: RunFolder, source: Any, given: dict[str, Any]) -> dict[str, A
 
 
 def _go_on(folder: RunFolder, source: Any, given: dict[str, Any]) -> dict[str, Any]:
+    folder.refuse_links()
     begun = _read_begun(folder)
     if begun.get("format") != FORMAT or begun.get("rfcdask") != __version__:
         raise OtherRunError(

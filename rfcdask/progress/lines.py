@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 from rfcdask.progress.link import dashboard_link
 from rfcdask.progress.reporter import Counter
@@ -27,7 +28,7 @@ class LineReporter(Counter):
         if self.elapsed - self._last >= self.every:
             self._last = self.elapsed
             _tell_the_link()
-            print(self._line(), file=sys.stderr, flush=True)
+            say(self._line())
 
     def _line(self) -> str:
         of = f" of {self.total:,.0f}" if self.total else ""
@@ -44,4 +45,10 @@ def _tell_the_link() -> None:
     link = dashboard_link()
     if link and link not in _told:
         _told.add(link)
-        print(f"dashboard: {link}", file=sys.stderr, flush=True)
+        say(f"dashboard: {link}")
+
+
+def say(text: str) -> None:
+    """Write a line to stderr; where nobody reads it, the work goes on all the same."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)

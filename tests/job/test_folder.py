@@ -21,6 +21,8 @@ from rfcdask.job.folder import (
 from rfcdask.job.settings import Settings
 from rfcdask.replacing import whole_file
 
+BEGUN = {"format": 1, "rfcdask": __version__, "source": None, "identity": None, "settings": {}}
+
 
 def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "a.json"
@@ -69,6 +71,31 @@ def test_clearing_leaves_what_is_not_of_the_run(tmp_path: Path) -> None:
     assert [item.name for item in tmp_path.iterdir()] == ["notes.txt"]
 
 
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "letter.part").write_text("mine")
+    (mine / "profile").write_text("mine")
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    write_json(folder.begun, BEGUN)
+    for place, target in ((folder.log, mine / "profile"), (folder.phases, mine)):
+        place.symlink_to(target)
+        with pytest.raises(OtherRunError, match=rf"{place.name} is a link.* pass --overwrite"):
+            run_job(None, folder.path, scheduler="threads", resume=True)
+        place.unlink()
+    folder.maps.symlink_to(mine)
+    folder.clear()
+    assert list(folder.path.iterdir()) == []
+    (tmp_path / "run.json.partial").symlink_to(mine / "profile")
+    write_json(tmp_path / "run.json", {"a": 1})
+    assert read_json(tmp_path / "run.json") == {"a": 1}
+    assert {path.name: path.read_text() for path in mine.iterdir()} == {
+        "letter.part": "mine",
+        "profile": "mine",
+    }
+
+
 def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     with locked(folder), pytest.raises(RunExistsError, match="another process"), locked(folder):
@@ -108,7 +135,6 @@ def test_a_damaged_sample_is_named(tmp_path: Path, content: bytes | None) -> Non
 )
 def test_a_damaged_beginning_is_named(tmp_path: Path, change: dict[str, object]) -> None:
     folder = RunFolder(tmp_path)
-    begun = {"format": 1, "rfcdask": __version__, "source": None, "identity": None, "settings": {}}
-    write_json(folder.begun, begun | change)
+    write_json(folder.begun, BEGUN | change)
     with pytest.raises(OtherRunError, match=r"run\.json is damaged .*: pass --overwrite instead"):
         run_job(None, tmp_path, resume=True)
