@@ -133,6 +133,8 @@ _FLAGS = {
     "nan='drop'": "--drop-nan",
     "label=False": "--no-labels",
     "zero_based=True": "--zero-based",
+    "header=True": "--header",
+    "pass columns= with the names of the columns to take, or leave": "leave",
     "rfcdask.ingest(source, dest, shuffle=True)": "rfcdask ingest SOURCE DEST --shuffle",
     "(n_candidates)": "(--candidates)",
     "(n_components)": "(--components)",

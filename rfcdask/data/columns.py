@@ -94,7 +94,11 @@ def choose_label(name: str, columns: Sequence[str], label: Any) -> int | None:
         return list(columns).index(label)
     if isinstance(label, int | np.integer) and -len(columns) <= label < len(columns):
         return int(label) % len(columns)
-    raise DataError(f"{name} has no column {label!r}: its columns are {shown(columns)}.")
+    if isinstance(label, int | np.integer) and str(label) in columns:  # as 2023 may be a name
+        return list(columns).index(str(label))
+    numbers = isinstance(label, str) and list(columns) == [str(n) for n in range(len(columns))]
+    remedy = "; pass header=True if the first line names them" if numbers else ""
+    raise DataError(f"{name} has no column {label!r}: its columns are {shown(columns)}{remedy}.")
 
 
 def shown(columns: Sequence[str], most: int = MOST_SHOWN) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from codecs import BOM_UTF8
 from dataclasses import dataclass
 
 from rfcdask.data.errors import DataError
@@ -61,11 +62,18 @@ def _first_lines(path: str) -> list[str]:
             data += file.read(HEADER_BYTES - len(data))
     if len(data) == HEADER_BYTES and not _has_line(data):
         raise line_too_long(path)
-    text = data.decode("utf-8-sig", "replace")
+    text = data.decode("utf-8-sig", "backslashreplace")  # names stay apart in any encoding
     lines = [line.rstrip("\r\n") for line in io.StringIO(text, newline="")]
     if len(data) >= SAMPLE_BYTES and len(lines) > 1:
         lines.pop()  # the last one is most likely cut
     return [line for line in lines if line.strip()][:SAMPLE_LINES]
+
+
+def blank_bytes(head: bytes) -> int:
+    """Return how many bytes of the head of a file are blank lines before the first other one."""
+    begin = len(BOM_UTF8) if head.startswith(BOM_UTF8) else 0
+    stop = len(head) - len(head[begin:].lstrip())
+    return max(head.rfind(b"\n", begin, stop), head.rfind(b"\r", begin, stop)) + 1
 
 
 def _has_line(data: bytes) -> bool:
@@ -106,8 +114,10 @@ def _has_header(rows: list[list[str]]) -> bool:
         return True
     if len(rows) < 2:
         return False
+    if _counts_columns(rows) or _names_label(rows):
+        return True
     if all(first):
-        return _counts_columns(rows)
+        return False
     # Some names are numbers: a header is then a line whose pattern the next one does not share,
     # but for fields that are missing in either.
     return any(
@@ -119,9 +129,19 @@ def _has_header(rows: list[list[str]]) -> bool:
 
 def _counts_columns(rows: list[list[str]]) -> bool:
     """Tell the numbers 0, 1, 2, ... that pandas writes for columns without names from a row."""
-    numbers = [str(place) for place in range(len(rows[0]))]
+    places = [place for place, field in enumerate(rows[0]) if is_number(field)]
+    first, second = ([row[place] for place in places if place < len(row)] for row in rows[:2])
     # Of few columns a row may well read 0, 1; then it is taken for a row.
-    return len(numbers) > 3 and rows[0] == numbers and rows[1] != numbers
+    return len(first) > 3 and first == [str(n) for n in range(len(first))] and first != second
+
+
+def _names_label(rows: list[list[str]]) -> bool:
+    """Tell whether the first line names a label, which no row has there for its class."""
+    return any(
+        name.strip().lower() in ("label", "target", "class")
+        and all(row[place : place + 1] != [name] for row in rows[1:])
+        for place, name in enumerate(rows[0])
+    )
 
 
 def _is_missing(field: str) -> bool:

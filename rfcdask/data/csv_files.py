@@ -18,7 +18,14 @@ from rfcdask.data.columns import (
     choose_columns,
     numeric_or_text,
 )
-from rfcdask.data.csv_dialect import Dialect, is_number, line_too_long, sniff
+from rfcdask.data.csv_dialect import (
+    SAMPLE_BYTES,
+    Dialect,
+    blank_bytes,
+    is_number,
+    line_too_long,
+    sniff,
+)
 from rfcdask.data.errors import DataError, missing_extra
 from rfcdask.data.source import Batch, Wishes, between
 from rfcdask.data.survey import Survey, Tally, bad_rows_of
@@ -161,6 +168,9 @@ class CsvFiles:
         import pyarrow as pa
 
         with open_text(path) as file:
+            blank = blank_bytes(file.read(SAMPLE_BYTES))
+        with open_text(path) as file:
+            file.read(blank)  # else pyarrow skips a blank line for the header
             try:
                 for batch in _open_csv(file, self.dialect, self._of(path)):
                     yield self._arrays(batch)
@@ -244,7 +254,7 @@ def _data_lines(path: str, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
         for fields in reader:
             if fields and not skip:
                 yield reader.line_num, fields
-            skip = skip and not fields
+            skip = skip and not any(map(str.strip, fields))
     except csv.Error as error:
         raise DataError(f"{path}, line {reader.line_num}: {error}: fix the line.") from None
 

@@ -71,11 +71,42 @@ def test_row_numbers_of_pandas_are_no_feature(tmp_path: Path) -> None:
         ("1,2\n0,1\n", False),
         ("a,1,2\n0,3,4\n", True),
         ("x,NA\n1,2\n", True),
+        ("0,1,2,3,kind\n0.5,2,1,1,cat\n3,4,1,0,dog\n", True),
+        ("kind,0,1,2,3\ncat,0.5,2,1,1\ndog,3,4,1,0\n", True),
+        ("0,1,2,3,cat\n0,1,2,3,dog\n", False),
+        ("400.5,410,Label\n1,2,cat\n3,4,dog\n", True),
+        ("1,2,class\n1,2,order\n3,4,class\n", False),
     ],
 )
 def test_which_line_is_a_header(text: str, header: bool, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(text)
     assert sniff(str(tmp_path / "t.csv"))[0].header is header
+
+
+@pytest.mark.parametrize("blank", ["\n", "\r\n", "\r", "  \n\t\n", "\ufeff\n", "\n" * 5000])
+@pytest.mark.parametrize("names", ["a,b,c,y", "0,1,2,3"])
+def test_blank_lines_before_the_header(names: str, blank: str, tmp_path: Path) -> None:
+    end = blank[-1] if blank != "\r\n" else blank
+    text = blank + end.join([names, "1,2,5,0", "3,4,6,1", ""])
+    (tmp_path / "t.csv").write_text(text, encoding="utf-8", newline="")
+    data = rf.ingest(tmp_path / "t.csv", tmp_path / "o.zarr", label=3)
+    assert data.columns == names.split(",")[:3]
+    np.testing.assert_array_equal(data.X.compute(), [[1, 2, 5], [3, 4, 6]])
+
+
+def test_names_in_another_encoding_stay_apart(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("caf\xe9,caf\xe8,y\n1,2,0\n3,4,1\n".encode("latin-1"))
+    assert rf.ingest(tmp_path / "t.csv", tmp_path / "o.zarr").columns == [r"caf\xe9", r"caf\xe8"]
+
+
+def test_a_column_whose_name_is_a_number_may_be_the_label(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("2021,2022,2023\n1,2,0\n3,4,1\n")
+    data = rf.ingest(tmp_path / "t.csv", tmp_path / "o.zarr", label=2023, header=True)
+    assert (data.columns, data.attrs["label_name"]) == (["2021", "2022"], "2023")
+    with pytest.raises(DataError, match="'2'; pass header=True if the first line names them"):
+        rf.ingest(tmp_path / "t.csv", tmp_path / "p.zarr", label="2023")
+    named = rf.ingest(tmp_path / "t.csv", tmp_path / "p.zarr", label="2023", header=True)
+    assert named.attrs["label_name"] == "2023"
 
 
 def test_underscores_make_text_of_labels(tmp_path: Path) -> None:
