@@ -181,12 +181,12 @@ def emit(text: str, *, end: str = "\n") -> None:
 
 def show(data: Any, text: str, as_json: bool) -> None:
     """Print a result: as JSON for machines, else as text."""
-    emit(redacted(to_json(data) if as_json else text))
+    emit(to_json(data) if as_json else redacted(text))
 
 
 def to_json(data: Any) -> str:
-    """Return strict JSON: numbers of numpy as numbers, what is not finite as null."""
-    return json.dumps(plain(data), indent=1, ensure_ascii=False, allow_nan=False)
+    """Return strict JSON: numbers of numpy as numbers, what is not finite as null, no passwords."""
+    return json.dumps(redacted(plain(data)), indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def plain(value: Any) -> Any:

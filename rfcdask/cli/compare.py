@@ -97,7 +97,7 @@ def compare(
     check_data(data, settings)
     for path in (out, plot):
         if path:
-            require_free(path, overwrite)
+            require_free(path, overwrite, data)
     with (
         common.session(scheduler, threads) as client,
         opened_data(data, settings, client) as dataset,

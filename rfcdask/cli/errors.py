@@ -128,13 +128,14 @@ def sentence(error: BaseException, *, expected: bool = True, command: str | None
     return text if expected or isinstance(error, MemoryError) else f"{type(error).__name__}: {text}"
 
 
+_PYTHON_ONLY = "pass columns= with the names of the columns to take, or "
 _FLAGS = {
+    _PYTHON_ONLY: "",
     "overwrite=True": "--overwrite",
     "nan='drop'": "--drop-nan",
     "label=False": "--no-labels",
     "zero_based=True": "--zero-based",
     "header=True": "--header",
-    "pass columns= with the names of the columns to take, or leave": "leave",
     "rfcdask.ingest(source, dest, shuffle=True)": "rfcdask ingest SOURCE DEST --shuffle",
     "(n_candidates)": "(--candidates)",
     "(n_components)": "(--components)",
@@ -203,6 +204,7 @@ def in_settings(text: str) -> str:
         option = in_options(found[0])
         return found[0] if option == found[0] else f"{option} (of rfcdask ingest)"
 
+    text = text.replace(_PYTHON_ONLY, "")
     return _SETTING.sub(said, text)
 
 

@@ -103,7 +103,15 @@ def opened_data(
     with tempfile.TemporaryDirectory(prefix="rfcdask-", dir="." if remote else None) as folder:
         place = Path(folder).absolute() / "data.zarr"
         note(f"{path} is no store: reading it into a temporary one first.")
-        yield read_file(path, place, options, like, labels=labels)
+        dataset = read_file(path, place, options, like, labels=labels)
+        _note_dropped(path, dataset)
+        yield dataset
+
+
+def _note_dropped(path: str, dataset: Any) -> None:
+    if dropped := dataset.attrs["dropped_rows"]:
+        rows = "1 row is" if dropped == 1 else f"{dropped:,} rows are"
+        note(f"{path}: {rows} left out for values that are not finite, and no result stands there.")
 
 
 def is_store(path: str) -> bool:
@@ -173,16 +181,30 @@ def read_file(
         try:
             return rf.ingest(path, place, **given, **more)
         except DataError as error:
-            if like is None or "beyond the largest index" not in str(error):
-                raise
-            where = str(error).partition(": pass")[0]
-            raise DataError(f"{like['columns_in_file']} columns expected: {where}.") from None
+            raise _in_words_of_the_model(error, like) from None
     try:  # as numbers labels may be all the same, which classes must not
         return rf.ingest(path, place, **given | {"task": "regression"}, **more)
     except DataError as error:
         if "labels are text" not in str(error):
             raise
     return rf.ingest(path, place, **given, **more)
+
+
+def _in_words_of_the_model(error: Exception, like: dict[str, Any] | None) -> Exception:
+    """Return the fault of a file with the remedies that new rows for a model have."""
+    from rfcdask.data.errors import DataError
+
+    said = str(error)
+    if like is not None and "beyond the largest index" in said:
+        where = said.partition(": pass")[0]
+        return DataError(f"{like['columns_in_file']} columns expected: {where}.")
+    if like is not None and "all labels are of one class" in said:
+        where = said.partition(": choose")[0]
+        return DataError(
+            f"{where}: score needs rows of two or more classes; predict, and transform with "
+            "--no-labels, take any."
+        )
+    return error
 
 
 def _as_before(
@@ -281,9 +303,10 @@ def _check_number(path: str, expected: int, found: int) -> None:
     from rfcdask.data.errors import DataError
 
     if expected != found:
+        label = ", and --label for the label" if found == expected + 1 else ""
         raise DataError(
             f"{path}: {expected} columns expected, {found} found: give rows with the columns that "
-            "the model was fitted on."
+            f"the model was fitted on{label}."
         )
 
 
@@ -312,6 +335,7 @@ def matched(dataset: Any, path: str, like: dict[str, Any]) -> Any:
     from rfcdask.data.errors import DataError
 
     wanted, found = like.get("column_names"), names_in_file(dataset)
+    _note_other_scale(dataset, path, like)
     if not (wanted and found):
         _check_projection(dataset, path, like)
         _note_by_position(dataset, path, like)
@@ -344,6 +368,16 @@ def _note_by_position(dataset: Any, path: str, like: dict[str, Any]) -> None:
     else:
         return
     note(f"{why}: columns are taken by position.")
+
+
+def _note_other_scale(dataset: Any, path: str, like: dict[str, Any]) -> None:
+    """Say that values are in another unit than those of the model, which may be meant."""
+    known, found = (data.get("scale") or 1.0 for data in (like, dataset.attrs))
+    if "scale" in like and known != found:
+        note(
+            f"{path}: values are multiplied by {found:g} on reading, and those that the model was "
+            f"fitted on by {known:g}: ingest it with --scale {known!r} unless that is meant."
+        )
 
 
 def _check_projection(dataset: Any, path: str, like: dict[str, Any]) -> None:

@@ -24,9 +24,11 @@ def unfinished(dest: str | os.PathLike[str]) -> Path:
     return target.with_name(target.name + UNFINISHED)
 
 
-def require_free(dest: str, overwrite: bool) -> Path:
-    """Refuse a destination that is taken, before any work is done."""
+def require_free(dest: str, overwrite: bool, *inputs: str) -> Path:
+    """Refuse a destination that is taken, or is an input, before any work is done."""
     target = Path(dest)
+    if any(target.exists() and os.path.exists(x) and target.samefile(x) for x in inputs):
+        raise FileExistsError(f"{dest} is what is read: choose another destination.")
     if target.exists() and not overwrite:
         raise FileExistsError(f"{dest} exists already: pass --overwrite to replace it.")
     for parent in target.absolute().parents:

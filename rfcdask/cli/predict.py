@@ -65,8 +65,8 @@ def predict(
     if dest != "-":
         if Path(dest).suffix not in ENDINGS:
             raise click.BadParameter(f"{dest!r} must end in {', '.join(ENDINGS)}, or be -.")
-        require_free(dest, overwrite)
-        _require_replaceable(Path(dest), data)
+        require_free(dest, overwrite, data)
+        _require_replaceable(Path(dest))
     check_data(data, options)
     saved = load_model(model)
     require_learner(saved, model)
@@ -80,11 +80,11 @@ def predict(
         common.note(f"{dest}: {lazy.shape[0]:,} rows")
 
 
-def _require_replaceable(target: Path, data: str) -> None:
+def _require_replaceable(target: Path) -> None:
     """Refuse to replace a folder that no prediction was written to."""
     if not target.is_dir():
         return
-    if Path(data).absolute() == target.absolute() or store_state(target) is not None:
+    if store_state(target) is not None:
         raise FileExistsError(f"{target} is a store of rows: choose another destination.")
     if not (target / "zarr.json").is_file():
         raise FileExistsError(

@@ -27,7 +27,7 @@ def report(results: str, page: str, overwrite: bool) -> None:
     Example:
       rfcdask report comparison.json report.html
     """
-    require_free(page, overwrite)
+    require_free(page, overwrite, results)
     data = read_results(Path(results))
     from rfcdask.report import render
 

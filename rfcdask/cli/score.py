@@ -40,6 +40,8 @@ def score(
     """
     from rfcdask.cli.using import load_model, require_learner, rows_for
 
+    if options["no_labels"]:
+        raise click.UsageError("score compares with labels: leave --no-labels out.")
     check_data(data, options)
     if held_out and not is_store(data):
         raise ValueError(
@@ -53,7 +55,7 @@ def score(
         rows_for(saved, data, options, client, labels=True) as dataset,
     ):
         if held_out:
-            dataset = _held_out(saved.about, dataset, model, data)
+            dataset = _held_out(saved, dataset, model, data)
         if dataset.y is None:
             raise ValueError(_no_labels(saved.data.get("label_name"), data))
         _note_other_label(saved.data.get("label_name"), dataset, data, options["label"])
@@ -75,10 +77,17 @@ def _note_other_label(known: str | None, dataset: Any, data: str, asked: Any) ->
         common.note(f"{data}: labels are taken from {found!r}, and the model learned {known!r}.")
 
 
-def _held_out(about: dict[str, Any], dataset: Any, model: str, data: str) -> Any:
-    share = about.get("test_size")
+def _held_out(saved: Any, dataset: Any, model: str, data: str) -> Any:
+    share, known = saved.about.get("test_size"), saved.data
     if share is None:
         raise ValueError(f"{model} was fitted on all rows: fit it with --test-size.")
-    if dataset.shape[0] != about["data"]["rows"]:
-        raise ValueError(f"{data} is not the store that {model} was fitted on: it has other rows.")
-    return dataset.split(share, about["seed"])[1]
+    labels = known.get("label_checksum")
+    if dataset.shape[0] != known.get("rows") or labels not in (
+        None,
+        dataset.attrs.get("label_checksum"),
+    ):
+        raise ValueError(
+            f"{data} is not the store that {model} was fitted on: it has other rows, or has them in"
+            " another order. Give that store, or fit the model on this one."
+        )
+    return dataset.split(share, saved.about["seed"])[1]

@@ -81,7 +81,7 @@ def tune(
     from rfcdask.standardize import wants_standardizing
 
     if out:
-        require_free(out, overwrite)
+        require_free(out, overwrite, data)
     with (
         common.session(scheduler, threads) as client,
         opened_data(data, options, client) as dataset,

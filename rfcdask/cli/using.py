@@ -23,7 +23,7 @@ class Saved(NamedTuple):
     @property
     def data(self) -> dict[str, Any]:
         """What is known of its data; of a model that was saved in Python, what it says itself."""
-        if self.about.get("data"):
+        if _is_known(self.about.get("data")):
             known: dict[str, Any] = self.about["data"]
             return known
         first = self.whole[0] if hasattr(self.whole, "steps") else self.whole
@@ -33,6 +33,23 @@ class Saved(NamedTuple):
             "columns_in_file": size,
             "column_names": None if names is None else [str(name) for name in names],
         }
+
+
+def _is_known(data: Any) -> bool:
+    """Tell what `fit` and `run` keep of their data from notes of one's own under that name."""
+    if not isinstance(data, dict):
+        return False
+    sizes = [data.get(name) for name in ("columns", "columns_in_file")]
+    names, projection = data.get("column_names"), data.get("projection")
+    return (
+        all(isinstance(size, int) for size in sizes)
+        and (names is None or (_are_names(names) and len(names) == sizes[1]))
+        and (projection is None or {"seed", "checksum"} <= set(projection))
+    )
+
+
+def _are_names(names: Any) -> bool:
+    return isinstance(names, list) and all(isinstance(name, str) for name in names)
 
 
 def load_model(path: str) -> Saved:
@@ -48,7 +65,8 @@ def load_model(path: str) -> Saved:
 
     from rfcdask.persist import describe, load
 
-    about = describe(path).get("about") or {}
+    about = describe(path).get("about")
+    about = about if isinstance(about, dict) else {}
     model = load(path)
     steps = model.steps if isinstance(model, Pipeline) else [("model", model)]
     predicts = hasattr(steps[-1][1], "predict")

@@ -206,6 +206,7 @@ def remember(dataset: Any, path: str) -> dict[str, Any]:
         "column_names": names_in_file(dataset),
         "label_name": attrs.get("label_name"),
         "label_column": attrs.get("label_column"),
+        "label_checksum": attrs.get("label_checksum"),
         "task": attrs.get("task"),
         "scale": attrs.get("scale"),
         "projection": None

@@ -118,6 +118,12 @@ class ParquetFiles:
             raise DataError(f"{self.paths[0]} has no column besides the label.")
         self.dtype = np.result_type(*(self._numbers(schemas, name) for name in self.features))
         if self.label is not None:
+            for path, schema in zip(self.paths, schemas, strict=True):
+                if not _is_label(kind := schema.field(self.label).type):
+                    raise DataError(
+                        f"{path}: the label {self.label!r} holds {kind}: labels are numbers or "
+                        "text, so write it as one of them, or choose another label column."
+                    )
             kinds = [numpy_type(schema.field(self.label).type) is None for schema in schemas]
             if len(set(kinds)) > 1:
                 other = self.paths[kinds.index(not kinds[0])]
@@ -197,6 +203,16 @@ def _faults_of(path: str) -> AbstractContextManager[None]:
         DataError,
         FileNotFoundError,
     )
+
+
+def _is_label(kind: Any) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        return _is_label(kind.value_type)
+    text = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
+    fixed = pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind)
+    return numpy_type(kind) is not None or fixed or str(kind) in text
 
 
 def numpy_type(kind: Any) -> np.dtype[Any] | None:

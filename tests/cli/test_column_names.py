@@ -208,6 +208,79 @@ def test_a_store_with_another_label_is_told(place: Path, call: Call) -> None:
     assert done.stdout == call("score", "model", "new.csv").stdout
 
 
+def test_held_out_rows_are_those_of_one_order(place: Path, call: Call, tmp_path: Path) -> None:
+    data = str(tmp_path / "data.zarr")
+    paths = {"--seed 1": data, "--seed 2": str(tmp_path / "other.zarr")}
+    for seed, path in paths.items():
+        ingest = ("ingest", "data.csv", path, "--label", LABEL, "--shuffle", *seed.split())
+        assert call(*ingest).exit_code == 0
+    model = str(tmp_path / "model")
+    assert call("fit", data, model, "--test-size", "0.25", *FIT).exit_code == 0
+    assert call("score", model, data, "--held-out").exit_code == 0
+    done = call("score", model, paths["--seed 2"], "--held-out")
+    assert done.exit_code == 2
+    assert "has other rows, or has them in another order" in done.stderr
+
+
+def test_rows_left_out_of_predictions_are_counted(place: Path, call: Call, tmp_path: Path) -> None:
+    columns, _ = draw(ROWS, 1)
+    columns["age"][[3, 5]] = np.nan
+    new = str(write(tmp_path / "holes.csv", columns))
+    done = call("predict", "model", new, "--drop-nan")
+    assert len(done.stdout.splitlines()) == 1 + ROWS - 2
+    assert "2 rows are left out for values that are not finite" in done.stderr
+
+
+def test_values_in_another_unit_are_told(place: Path, call: Call, tmp_path: Path) -> None:
+    scaled = str(tmp_path / "scaled.zarr")
+    told = "multiplied by 0.1 on reading, and those that the model was fitted on by 1"
+    assert call("ingest", "data.csv", scaled, "--label", LABEL, "--scale", "1/10").exit_code == 0
+    assert told in call("score", "model", scaled).stderr
+    model = str(tmp_path / "model")
+    assert call("fit", scaled, model, *FIT).exit_code == 0
+    remedy = "ingest it with --scale 0.1 unless that is meant"
+    assert remedy in call("score", model, "data.zarr").stderr
+    again = call("score", model, scaled)
+    assert "multiplied" not in again.stderr
+    assert again.stdout == call("score", model, "data.csv").stdout
+
+
+def test_what_score_cannot_do_is_said(place: Path, call: Call, tmp_path: Path) -> None:
+    columns, _ = draw(ROWS, 1)
+    one = str(write(tmp_path / "one.csv", columns | {LABEL: ["ill"] * ROWS}))
+    done = call("score", "model", one)
+    assert "all labels are of one class (ill): score needs rows of two or more" in done.stderr
+    assert call("predict", "model", one).exit_code == 0
+    features = str(tmp_path / "features.zarr")
+    done = call("transform", "model", one, features, "--no-labels")
+    assert done.exit_code == 0, done.stderr
+    done = call("score", "model", "new.csv", "--no-labels")
+    assert (done.exit_code, "leave --no-labels out" in done.stderr) == (2, True)
+
+
+NOTES = [
+    "text",
+    [1],
+    {"data": "from the lab"},
+    {"data": {"columns": 4}},
+    {"data": {"columns": 4, "columns_in_file": 4, "column_names": ["age"]}},
+    {"data": {"columns": 4, "columns_in_file": 4, "projection": [1]}},
+]
+
+
+@pytest.mark.parametrize("about", NOTES)
+def test_notes_of_ones_own_do_no_harm(place: Path, tmp_path: Path, about: Any) -> None:
+    known, _ = scores(place, place / "new.csv")
+    rf.save(rf.load(place / "model"), tmp_path / "model", about=about)
+    columns, _ = draw(ROWS, 1)
+    found, said = scores(tmp_path, write(tmp_path / "new.csv", columns))
+    np.testing.assert_array_equal(found, known)
+    assert "columns are taken by position" in said
+    with pytest.raises(DataError, match=r"4 columns expected, 5 found.* and --label for the label"):
+        scores(tmp_path, place / "new.csv")
+    np.testing.assert_array_equal(scores(tmp_path, place / "new.csv", label=LABEL)[0], known)
+
+
 def test_a_column_of_the_model_is_no_label(call: Call) -> None:
     for command in ("predict", "score"):
         done = call(command, "model", "new.csv", "--label", "age")

@@ -2,26 +2,57 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from rfcdask.cli.common import to_json
 from rfcdask.cli.errors import in_options, in_settings
 
 
 def test_predictions_replace_nothing_else(call: Any, files: Path, store: Path, model: Path) -> None:
     (files / "keep.zarr").mkdir()
     (files / "keep.zarr" / "thesis.txt").write_text("x")
-    for dest, words in (("keep.zarr", "and no prediction"), ("store.zarr", "a store of rows")):
-        done = call("predict", "fitted", "store.zarr", dest, "--overwrite")
+    for data, dest, words in (
+        ("store.zarr", "keep.zarr", "and no prediction"),
+        ("store.zarr", "store.zarr", "is what is read"),
+        ("new.csv", "store.zarr", "a store of rows"),
+    ):
+        done = call("predict", "fitted", data, dest, "--overwrite")
         assert done.exit_code == 2
         assert words in done.stderr
     assert (files / "keep.zarr" / "thesis.txt").read_text() == "x"
     for _ in range(2):
         done = call("predict", "fitted", "store.zarr", "p.zarr", "--overwrite", "-q")
         assert done.exit_code == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "predict fitted mine.csv mine.csv",
+        "predict fitted mine.csv here/../mine.csv",
+        "report mine.csv mine.csv",
+        "tune mine.csv --out mine.csv",
+        "compare mine.csv --out mine.csv",
+    ],
+)
+def test_what_is_read_is_not_replaced(line: str, call: Any, files: Path, model: Path) -> None:
+    (files / "here").mkdir(exist_ok=True)
+    text = (files / "data.csv").read_text()
+    (files / "mine.csv").write_text(text)
+    done = call(*line.split(), "--overwrite")
+    assert done.exit_code == 2
+    assert "mine.csv is what is read: choose another destination" in done.stderr
+    assert (files / "mine.csv").read_text() == text
+
+
+def test_json_that_is_kept_has_no_credentials() -> None:
+    kept = json.loads(to_json({"data": "https://me:secret@host/a.csv", "n": 1}))
+    assert kept == {"data": "https://***@host/a.csv", "n": 1}
 
 
 def test_a_folder_that_is_no_model_is_refused_before_the_work(call: Any, files: Path) -> None:
@@ -62,6 +93,12 @@ def test_a_label_by_name_is_never_a_feature(call: Any, files: Path) -> None:
         ("pass --set task=classification", None, "pass --set task=classification"),
         ("pass overwrite=True.", "pass --overwrite.", "pass --overwrite."),
         ("pass delimiter=.", "pass --delimiter.", "pass --delimiter (of rfcdask ingest)."),
+        ("; pass header=True if", "; pass --header if", "; pass --header (of rfcdask ingest) if"),
+        (
+            "has not: pass columns= with the names of the columns to take, or leave such out",
+            "has not: leave such out",
+            "has not: leave such out",
+        ),
         ("or label=False for", "or --no-labels for", "or --no-labels (of rfcdask ingest) for"),
     ],
 )

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+from pyarrow import parquet as pq
 
 import rfcdask as rf
 from rfcdask.data.csv_dialect import sniff
@@ -51,6 +53,14 @@ def test_parquet_files_that_do_not_go_together_are_named(tmp_path: Path) -> None
     with pytest.raises(DataError, match="'y' is text in one file and a number in another"):
         rf.ingest([paths["good"], paths["named"]], tmp_path / "o.zarr")
     assert not (tmp_path / "o.zarr").exists()
+
+
+@pytest.mark.parametrize("values", [np.array(["2020", "2021"], "M8[s]"), [[1], [2, 3]], [None] * 2])
+def test_labels_of_other_types_are_refused(values: Any, tmp_path: Path) -> None:
+    table = pa.table({"x": [1.0, 2.0], "y": pa.array(list(values))})
+    pq.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(DataError, match=r"t\.parquet: the label 'y' holds .*numbers or text"):
+        rf.ingest(tmp_path / "t.parquet", tmp_path / "o.zarr")
 
 
 def test_row_numbers_of_pandas_are_no_feature(tmp_path: Path) -> None:
