@@ -212,7 +212,7 @@ def _with_labels(rows: list[Any], label: Any) -> tuple[tuple[Handle, Handle | No
 
 def _npz_pair(path: str, label: Any, folder: str) -> tuple[Handle, Handle | None]:
     with faults_of(path, ".npz archive"), zipfile.ZipFile(path) as archive:
-        if archive.infolist() and min(info.header_offset for info in archive.infolist()):
+        if min((info.header_offset for info in archive.infolist()), default=0):
             # An archive behind other bytes: numpy takes such a file for a pickle.
             raise ValueError("it does not begin with an array")
         names = [name.removesuffix(".npy") for name in archive.namelist()]
