@@ -21,6 +21,7 @@ from rfcdask.cluster_checks import (
     quiet_about_versions,
 )
 from rfcdask.cluster_security import make_security
+from rfcdask.compute import current_client
 from rfcdask.threads import available_cpus
 
 TIMEOUT = "10s"
@@ -205,10 +206,28 @@ def _closing_what_failed_to_start() -> Iterator[None]:
 def _client(target: Any, security: Any, timeout: str | float) -> Iterator[Any]:
     from distributed import Client
 
-    with quiet_about_versions():
-        client = Client(target, security=security, timeout=timeout)
-    with client:
-        yield client
+    try:
+        with quiet_about_versions():
+            client = Client(target, security=security, timeout=timeout)
+        with client:
+            yield client
+    finally:
+        _forget_lost_clients()
+
+
+def _forget_lost_clients() -> None:
+    """Let Dask compute again where it did before, whatever became of a client.
+
+    A client names itself in Dask's configuration. One that could not connect, in a way that Dask
+    does not know, stays the current client, and one that closes before a later one leaves its name
+    there: nothing can be computed after that.
+    """
+    client = current_client()
+    if client is not None and client.status == "connecting":
+        client.close(timeout=5)
+        client = current_client()
+    if client is None and dask.config.get("scheduler", None) == "dask.distributed":
+        del dask.config.config["scheduler"]
 
 
 @contextmanager

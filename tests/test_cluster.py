@@ -128,6 +128,17 @@ def test_a_cluster_object_is_left_running() -> None:
         assert cluster.status.name == "running"
 
 
+def test_a_failed_connection_leaves_dask_alone(running: Path) -> None:
+    with rf.connect(running) as client:
+        address = client.scheduler.address.replace("tcp", "tls")
+        security = Security.temporary()
+        with pytest.raises(ConnectionError), rf.connect(address, security=security, timeout=2):
+            pass
+        assert current_client() is client
+    assert current_client() is None
+    assert da.ones(3).sum().compute() == 3
+
+
 def test_nobody_answers() -> None:
     address = f"tcp://127.0.0.1:{_free_port()}"
     with (
