@@ -63,7 +63,7 @@ def test_killed_in_every_phase_it_ends_the_same(whole: Path, tmp_path: Path, apa
     assert comparable(results_of(folder)) == comparable(results_of(whole))
     assert ended.stderr.count("done before") == len(PHASES) - 1
     kept = {"data.zarr", "model", "phases", "report.html", "results.json", "run.json", "run.log"}
-    assert {item.name for item in folder.iterdir()} == set(kept)
+    assert {item.name for item in folder.iterdir()} == kept
 
 
 @pytest.mark.timeout(600)
