@@ -13,10 +13,12 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import rfcdask as rf
 from rfcdask.locks import lock_beside, only_process
-from rfcdask.replacing import put_in_place, whole_file
+from rfcdask.replacing import followed, put_in_place, whole_file
 
 TAKEN = RuntimeError("taken")
 
@@ -195,3 +197,22 @@ def test_a_lock_that_cannot_be_removed_hides_nothing(tmp_path: Path) -> None:
     with only_process(folder / ".a.lock", TAKEN):
         folder.rename(tmp_path / "elsewhere")
         folder.touch()  # no folder any more: looking for the lock fails
+
+
+def test_a_saved_model_behind_a_link_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    link = tmp_path / "model"
+    link.symlink_to("disk/model")
+    features = rf.RandomFeatures(4, random_state=0).fit(np.eye(3))
+    for _ in range(3):
+        rf.save(features, link, overwrite=True)
+    assert link.is_symlink()
+    assert os.listdir(tmp_path / "disk") == ["model"]
+    assert sorted(os.listdir(tmp_path)) == ["disk", "model"]
+
+
+def test_links_in_a_circle_end(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match="Too many levels"):
+        followed(tmp_path / "a")
