@@ -29,7 +29,7 @@ from rfcdask._types import Array
 from rfcdask._version import __version__
 from rfcdask.kernels import KERNELS, Kernel
 from rfcdask.persistable import PERSISTABLE, check_class, is_pipeline
-from rfcdask.replacing import disk_errors, put_in_place
+from rfcdask.replacing import disk_errors, followed, put_in_place
 from rfcdask.sparse import is_sparse
 from rfcdask.untrusted import check_zarr, faults_as, read_json
 
@@ -65,7 +65,7 @@ def save(
         :func:`describe` gives it back.
     """
     check_class(obj)
-    target = Path(path)
+    target = followed(Path(path))
     if target.exists() and not (overwrite and _is_model(target)):
         raise FileExistsError(
             f"{target} exists already; choose another path"

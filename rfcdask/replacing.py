@@ -119,6 +119,29 @@ def sync_all(folder: Path) -> None:
         list(pool.map(sync, folders))
 
 
+def followed(path: Path) -> Path:
+    """Return where a path leads that is a link itself, so that it stays a link.
+
+    Links above it are left alone: on other machines of a cluster they may lead elsewhere.
+    """
+    for _ in range(40):  # as many as Linux follows
+        if not path.is_symlink():
+            return path
+        path = path.parent / path.readlink()
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+
+
+def recover(work: Path, target: Path) -> None:
+    """Give the older folder its name back, where `put_in_place` was killed in between."""
+    if not target.exists() and kept(work).exists():
+        kept(work).replace(target)
+
+
+def kept(work: Path) -> Path:
+    """Return the name of an older folder while a newer one takes its place."""
+    return work.with_name(f"{work.name}-old")
+
+
 def put_in_place(work: Path, target: Path) -> None:
     """Move a complete folder to its final name; an older one is kept until that is done.
 
@@ -126,7 +149,7 @@ def put_in_place(work: Path, target: Path) -> None:
     the machine has lost its power.
     """
     sync_all(work)
-    old = work.with_name(f"{work.name}-old")
+    old = kept(work)
     discard(old)  # left by a process that was killed here
     if not target.exists():
         work.replace(target)

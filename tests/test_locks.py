@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -11,10 +13,12 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import rfcdask as rf
 from rfcdask.locks import lock_beside, only_process
-from rfcdask.replacing import put_in_place, whole_file
+from rfcdask.replacing import followed, put_in_place, whole_file
 
 TAKEN = RuntimeError("taken")
 
@@ -152,3 +156,63 @@ def test_files_reach_the_disk_before_their_name(
     wanted = [work / "arrays" / "c", work / "arrays", work, tmp_path]
     assert set(map(str, wanted)) == set(synced)
     assert synced[-1] == str(tmp_path)
+
+
+def test_a_lock_can_be_taken_over_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # There the kernel does this instead, which wants a file that is open for writing.
+    monkeypatch.setattr(fcntl, "flock", fcntl.lockf)
+    with only_process(tmp_path / ".a.lock", TAKEN):
+        pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_file_systems_without_locks_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with (
+        pytest.warns(RuntimeWarning, match="knows no locks"),
+        only_process(tmp_path / ".a.lock", TAKEN),
+    ):
+        pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_pipe_in_the_place_of_a_lock_is_no_wait(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".a.lock")
+    script = "from pathlib import Path; from rfcdask.locks import only_process\n"
+    script += "with only_process(Path('.a.lock'), RuntimeError()): print('went on')"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, timeout=60, check=True
+    )
+    assert done.stdout == b"went on\n"
+
+
+def test_a_lock_that_cannot_be_removed_hides_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with only_process(folder / ".a.lock", TAKEN):
+        folder.rename(tmp_path / "elsewhere")
+        folder.touch()  # no folder any more: looking for the lock fails
+
+
+def test_a_saved_model_behind_a_link_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    link = tmp_path / "model"
+    link.symlink_to("disk/model")
+    features = rf.RandomFeatures(4, random_state=0).fit(np.eye(3))
+    for _ in range(3):
+        rf.save(features, link, overwrite=True)
+    assert link.is_symlink()
+    assert os.listdir(tmp_path / "disk") == ["model"]
+    assert sorted(os.listdir(tmp_path)) == ["disk", "model"]
+
+
+def test_links_in_a_circle_end(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match="Too many levels"):
+        followed(tmp_path / "a")

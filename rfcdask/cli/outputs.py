@@ -15,12 +15,12 @@ from typing import IO, Any
 
 from rfcdask import replacing
 from rfcdask.cli.common import on_interrupt
-from rfcdask.replacing import UNFINISHED, put_in_place
+from rfcdask.replacing import UNFINISHED, followed, put_in_place
 
 
 def unfinished(dest: str | os.PathLike[str]) -> Path:
     """Return where an output is written before it is complete."""
-    target = Path(dest)
+    target = followed(Path(dest))
     return target.with_name(target.name + UNFINISHED)
 
 
@@ -76,7 +76,7 @@ def whole_store(dest: str, overwrite: bool) -> Iterator[str]:
 def move_into_place(work: Path, target: Path) -> None:
     """Give a finished folder its name, and its time: make compares the times of folders too."""
     os.utime(work)
-    put_in_place(work, target)
+    put_in_place(work, followed(target))
 
 
 def remove(folder: Path) -> None:

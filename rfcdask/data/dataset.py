@@ -220,6 +220,7 @@ class Dataset:
         DamagedStoreError
             With the name of every file that is missing or is not what was written.
         """
+        from rfcdask.data.manifest import same_manifest
         from rfcdask.data.store import verify_location
 
         reader: Any = self.reader
@@ -230,6 +231,8 @@ class Dataset:
                 "this data set is not read from a store, so there is nothing to verify: write it "
                 "to one first, with rfcdask.ingest or dest=."
             )
+        if reader.has_manifest:
+            same_manifest(reader.location, reader.fingerprint)
         verify_location(reader.location, progress=progress, client=client)
 
     def plot(self, ax: Any = None) -> Any:

@@ -131,17 +131,19 @@ def _difference(before: dict[str, Any], request: Request) -> str:
     return ", ".join(f"{name} was {before['options'].get(name)!r}" for name in names)
 
 
-def begin(location: Location, request: Request, random_state: Any, *, drawn: bool) -> int | None:
-    """Mark the store as unfinished, or take it up again; return the seed in either case."""
+def begin(
+    location: Location, request: Request, random_state: Any, *, drawn: bool
+) -> tuple[int | None, int]:
+    """Mark the store as unfinished, or take it up again; return the seed and the mark."""
     attrs = _attrs(location) if location.exists() else None
     if attrs is not None:
         location.sweep_partial_files()
-        seed: int | None = attrs["seed"]
-        return seed
+        return attrs["seed"], attrs["check"]
     seed = seed_of(random_state) if drawn else None
     attrs = {"format": FORMAT, "complete": False, "request": asdict(request), "seed": seed}
-    location.write("zarr.json", _files(attrs | {"check": _check_of(attrs)})["zarr.json"])
-    return seed
+    mark = _check_of(attrs)
+    location.write("zarr.json", _files(attrs | {"check": mark})["zarr.json"])
+    return seed, mark
 
 
 def _check_of(attrs: dict[str, Any]) -> int:

@@ -37,7 +37,7 @@ from rfcdask.data.store import open_location
 from rfcdask.data.survey import Survey
 from rfcdask.data.write import Plan, destination_errors
 from rfcdask.redact import redacted
-from rfcdask.replacing import UNFINISHED, put_in_place
+from rfcdask.replacing import UNFINISHED, kept, put_in_place, recover
 
 
 def ingest(
@@ -145,18 +145,15 @@ def ingest(
     _check(task, nan, scale, compressor, block_bytes, project)
     type_name = None if dtype is None else _type_name(dtype)
     client = current_client(client)
-    location = Location.of(dest, storage_options)
-    # A store that is whole stays until the new one is too: a source that turns out to be bad costs
-    # nothing, and rows may be read from the very store that they replace.
-    final = location
-    if overwrite and location.is_local and is_finished(location):
-        location = Location.of(location.url + UNFINISHED)
+    final = Location.of(dest, storage_options).followed()
+    _recover(final)
     chosen = _checked_names(columns)
     wishes = Wishes(
         label, task, nan, n_columns, zero_based, delimiter, header, progress, client, chosen
     )
     wishes = replace(wishes, project=project)
-    with opened_source(source, format, label) as rows, only_writer(location):
+    with opened_source(source, format, label) as rows, only_writer(final):
+        location = _work_place(final, overwrite)
         request = Request(
             source=redacted(rows.identity()),
             options={
@@ -185,13 +182,33 @@ def ingest(
         if found_finished(location, request, overwrite=overwrite):
             return open_location(location)
         with destination_errors(location):
-            seed = begin(location, request, random_state, drawn=shuffle or project is not None)
+            seed, mark = begin(
+                location, request, random_state, drawn=shuffle or project is not None
+            )
         survey = _survey(rows, wishes, Journal(location), check)
-        plan = _plan(location, rows, survey, request, seed)
+        plan = _plan(location, rows, survey, request, seed, mark)
         _write(plan, rows, survey, request, seed, progress, client)
         if location != final:
             put_in_place(Path(location.url), Path(final.url))
     return open_location(final)
+
+
+def _work_place(final: Location, overwrite: bool) -> Location:
+    """Return where to write.
+
+    A store that is whole stays until the new one is too: a source that turns out to be bad costs
+    nothing, and rows may be read from the very store that they replace.
+    """
+    aside = overwrite and final.is_local and is_finished(final)
+    return Location.of(final.url + UNFINISHED) if aside else final
+
+
+def _recover(final: Location) -> None:
+    """Give a store its name back that was being replaced when the process was killed."""
+    place, work = Path(final.url), Path(final.url + UNFINISHED)
+    if final.is_local and not place.exists() and kept(work).exists():
+        with only_writer(final):
+            recover(work, place)
 
 
 def _paths(rows: Source) -> list[str]:
@@ -288,7 +305,7 @@ def _survey(
 
 
 def _plan(
-    location: Location, rows: Source, survey: Survey, request: Request, seed: int | None
+    location: Location, rows: Source, survey: Survey, request: Request, seed: int | None, mark: int
 ) -> Plan:
     options = request.options
     projected = options["project"] is not None
@@ -302,7 +319,7 @@ def _plan(
     )
     name = redacted(", ".join(rows.names[:3]))
     return Plan(
-        location, layout, survey.labels, survey.n_columns, name, seed if projected else None
+        location, layout, survey.labels, survey.n_columns, name, seed if projected else None, mark
     )
 
 

@@ -6,7 +6,7 @@ import os
 import shutil
 import uuid
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from zarr.storage import FsspecStore, LocalStore
 
 from rfcdask.data.errors import reachable
 from rfcdask.redact import redacted, usable_url
-from rfcdask.replacing import PARTIAL, sync_all, whole_file
+from rfcdask.replacing import PARTIAL, followed, sync_all, whole_file
 
 _LOCAL = ("file://", "local://")
 
@@ -76,6 +76,14 @@ class Location:
 
     def __str__(self) -> str:
         return str(redacted(self.url))
+
+    def __hash__(self) -> int:
+        # Options may hold dictionaries, as those of S3 do, which have no hash.
+        return hash(self.url)
+
+    def followed(self) -> Location:
+        """Return where it leads, if it is a link."""
+        return replace(self, url=str(followed(Path(self.url)))) if self.is_local else self
 
     def __repr__(self) -> str:
         """Name the options without their values, which are credentials more often than not."""

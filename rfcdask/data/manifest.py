@@ -235,6 +235,11 @@ def read_manifest(location: Location) -> Manifest | None:
 @lru_cache(maxsize=16)
 def known_manifest(location: Location, digest: str) -> Manifest:
     """Return the manifest with this digest: read once per process, for all tasks."""
+    return same_manifest(location, digest)
+
+
+def same_manifest(location: Location, digest: str) -> Manifest:
+    """Read the manifest and say so if the store was replaced since it was opened."""
     found = read_manifest(location)
     if found is None:
         raise DamagedStoreError(

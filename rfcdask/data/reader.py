@@ -14,7 +14,14 @@ from rfcdask._types import Array, IntArray
 from rfcdask.data.errors import DamagedStoreError
 from rfcdask.data.layout import check_zarr_metadata
 from rfcdask.data.location import Location
-from rfcdask.data.manifest import REMEDY, CheckedStore, Manifest, known_manifest, shard_key
+from rfcdask.data.manifest import (
+    REMEDY,
+    CheckedStore,
+    Manifest,
+    known_manifest,
+    same_manifest,
+    shard_key,
+)
 from rfcdask.untrusted import check_zarr
 
 
@@ -144,9 +151,11 @@ class StoreReader:
         stop = start + self.sizes[block]
         try:
             return np.asarray(_select(array, start, stop, local))
-        except OSError:
-            raise  # of the file system or the network: nothing is known to be damaged
+        except (OSError, MemoryError):
+            raise  # of the file system, the network or the machine: nothing is known to be damaged
         except Exception as error:
+            if self.has_manifest:
+                same_manifest(self.location, self.fingerprint)
             raise damage(self.location, array, name, block, start, stop, error) from error
 
 

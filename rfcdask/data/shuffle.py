@@ -26,7 +26,7 @@ import numpy as np
 from rfcdask._types import Array, IntArray
 from rfcdask.data.errors import DamagedStoreError, DataError
 from rfcdask.data.journal import RUNS
-from rfcdask.data.write import Plan, WriteBlock, destination_errors
+from rfcdask.data.write import Plan, WriteBlock, destination_errors, require_same_ingest
 
 MOST_ROWS = 10**9
 """numpy draws hypergeometric numbers below this."""
@@ -115,6 +115,7 @@ class ScatterBlock:
         order = np.argsort(buckets, kind="stable")
         counts = np.bincount(buckets, minlength=self.deal.n_buckets).astype(np.int64)
         with destination_errors(self.plan.location):
+            require_same_ingest(self.plan)
             sums = [self._write(f"{block:06d}.X", X[order], counts)]
             if y is not None:
                 sums.append(self._write(f"{block:06d}.y", y[order], counts))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import zlib
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -38,6 +39,8 @@ class Plan:
     source_columns: int
     source_name: str
     projection_seed: int | None = None
+    mark: int | None = None
+    """The check of what was begun, which no other ingest of the same place has."""
 
     @property
     def projected(self) -> bool:
@@ -73,8 +76,24 @@ class WriteBlock:
         layout = self.plan.layout
         with _ENCODING:
             shard = encode_shard(layout, name, block, values)
+        require_same_ingest(self.plan)
         self.plan.location.write(shard_key(name, block), shard.data)
         return seal_of(shard, layout.chunks_a_block)
+
+
+def require_same_ingest(plan: Plan) -> None:
+    """Refuse to write where another ingest was begun, or this one was ended, meanwhile.
+
+    A task that was sent to a cluster may outlive the process that sent it, and its lock.
+    """
+    mark = None
+    with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+        mark = json.loads(plan.location.read("zarr.json"))["attributes"]["check"]
+    if mark != plan.mark:
+        raise DataError(
+            f"{plan.location} is no longer what this ingest began: another one writes or has "
+            "written there."
+        )
 
 
 def encode_shard(layout: Layout, name: str, block: int, values: Array) -> Array:

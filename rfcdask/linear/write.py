@@ -12,6 +12,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 import zarr
+from dask.base import tokenize
 from zarr.storage import MemoryStore
 
 from rfcdask._types import Array, DaskArray
@@ -28,6 +29,7 @@ from rfcdask.sample import one_column_block, require_known_rows
 
 _RECORDS = ".write"
 """Folder of an unfinished array that says what is written; it goes when the array is done."""
+_BEGUN = f"{_RECORDS}/array.json"
 
 
 def write_zarr(
@@ -69,24 +71,37 @@ def write_zarr(
             f"Row chunks of {sizes[:4]}... cannot become chunks of one size; use "
             f"rows.rechunk({{0: {max(sizes)}}}) first."
         )
-    target = Location.of(path)
-    if target.exists("zarr.json" if not target.is_local else "") and not overwrite:
-        raise FileExistsError(f"{path} exists already; choose another path or overwrite=True.")
+    target = Location.of(path).followed()
     require_shared(current_client(client), writes=path)
-    refusal = FileExistsError(f"another process is writing {path}: wait for it.")
+    refusal = FileExistsError(f"another process is writing {target}: wait for it.")
     with disk_errors(target), _locked(target, refusal):
+        _require_free(target, overwrite)
         work = _begin(target, rows)
         _write_blocks(work, rows, sizes, client, progress)
         if work != target:
             put_in_place(Path(work.url), Path(target.url))
         target.delete(_RECORDS)
-    return _opened(target)
+    return _opened(target, rows)
 
 
-def _opened(target: Location) -> DaskArray:
+def _opened(target: Location, rows: DaskArray) -> DaskArray:
     import dask.array as da
 
-    return da.from_zarr(zarr.open_array(store=target.store(), mode="r"))
+    # Named after what was written: by itself Dask knows an array by its place and shape, and takes
+    # what replaces it for the same.
+    name = f"zarr-{tokenize(target.url, rows.name, rows.chunks)}"
+    return da.from_zarr(zarr.open_array(store=target.store(), mode="r"), name=name)
+
+
+def _require_free(target: Location, overwrite: bool) -> None:
+    """Refuse to replace an array unless that was asked for, and anything else in any case."""
+    if not target.exists():
+        return
+    ours = target.exists("zarr.json") or target.exists(".zarray") or not target.names("")
+    if ours and not overwrite:
+        raise FileExistsError(f"{target} exists already; choose another path or overwrite=True.")
+    if not ours and (target.is_local or not target.exists(_RECORDS)):
+        raise FileExistsError(f"{target} exists and is no zarr array; choose another path.")
 
 
 def _locked(target: Location, refusal: Exception) -> Any:
@@ -94,20 +109,19 @@ def _locked(target: Location, refusal: Exception) -> Any:
         return nullcontext()
     place = Path(target.url)
     place.parent.mkdir(parents=True, exist_ok=True)
-    return only_process(lock_beside(place), refusal)
+    return only_process(lock_beside(Path(os.path.realpath(place))), refusal)
 
 
 def _begin(target: Location, rows: DaskArray) -> Location:
     """Return where to write, with what an earlier attempt wrote there of the very same array."""
     work = Location.of(target.url + UNFINISHED) if target.is_local else target
-    begun = f"{_RECORDS}/array.json"
     array = json.dumps([rows.name, list(rows.shape), rows.dtype.str, list(rows.chunks[0])]).encode()
     if work.exists():
         if work.is_local and not work.exists(_RECORDS):
             raise FileExistsError(f"{work} lies in the way and is none of ours: move it away.")
-        if not work.exists(begun) or work.read(begun) != array:
+        if not work.exists(_BEGUN) or work.read(_BEGUN) != array:
             work.delete()
-    work.write(begun, array)
+    work.write(_BEGUN, array)
     return work
 
 
@@ -115,7 +129,7 @@ def _write_blocks(
     work: Location, rows: DaskArray, sizes: list[int], client: Any, progress: Any
 ) -> None:
     """Write the blocks that are not there yet, and the metadata last."""
-    fold = _WriteBlock(work, rows.shape, rows.dtype.str, sizes[0])
+    fold = _WriteBlock(work, rows.shape, rows.dtype.str, sizes[0], work.read(_BEGUN))
     left = [(index,) for index in range(len(sizes)) if not fold.is_written(index)]
     with (
         open_runner(client) as runner,
@@ -135,10 +149,14 @@ class _WriteBlock:
     shape: tuple[int, ...]
     dtype: str
     rows: int
+    begun: bytes
 
     def __call__(self, written: int, block: tuple[Any, ...], index: int) -> int:
         key = self._key(index)
         data = self.encoded(index, block[0])[key]
+        # A task may outlive who sent it, and find that another array is written there by now.
+        if self.place.read(_BEGUN) != self.begun:
+            raise FileExistsError(f"another array is written to {self.place} meanwhile.")
         self.place.write(key, data)
         self.place.write(self._record(index), self._facts(data))
         return written + int(block[0].shape[0])

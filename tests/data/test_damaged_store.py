@@ -366,3 +366,30 @@ def test_only_numbers_behind_known_codecs_are_read(plain, wrong):
     assert check_zarr_metadata(document, "X") == document
     with pytest.raises(DamagedStoreError, match="metadata of X cannot be used"):
         check_zarr_metadata(document | wrong, "X")
+
+
+def test_a_store_replaced_after_reading_is_said(tmp_path):
+    dest = tmp_path / "a.zarr"
+    store = rf.ingest(np.zeros((90, 2)), dest)
+    store.X.compute()
+    rf.ingest(np.ones((90, 2)), dest, overwrite=True)
+    for read in (store.X.compute, store.verify, lambda: store.rows([3])):
+        with pytest.raises(rf.data.DamagedStoreError, match=r"open it again with rfcdask\.open_"):
+            read()
+
+
+def test_want_of_memory_is_no_damage(tmp_path, monkeypatch):
+    store = rf.ingest(np.zeros((90, 2)), tmp_path / "a.zarr")
+
+    def select(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("rfcdask.data.reader._select", select)
+    with pytest.raises(MemoryError):
+        store.X.compute()
+
+
+def test_options_may_hold_dictionaries(tmp_path):
+    options = {"client_kwargs": {"endpoint_url": "http://127.0.0.1"}}
+    url = f"memory://{tmp_path}/options.zarr"
+    assert rf.ingest(np.zeros((9, 2)), url, storage_options=options).X.compute().sum() == 0

@@ -9,6 +9,8 @@ import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import pytest
 from data_helpers import CONTEXT, edit_json, flip, svmlight_text, tree_bytes
 
 import rfcdask as rf
+from rfcdask.data import drive
 from rfcdask.data.journal import Journal
 
 
@@ -336,3 +339,60 @@ class Killer:
 
     def note(self, text):
         pass
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_late_task_of_another_ingest_is_refused(tmp_path, monkeypatch, shuffle):
+    # A task on a cluster may outlive the process that sent it: it is kept here, and called late.
+    source, dest, kept = tmp_path / "a.npy", tmp_path / "a.zarr", []
+    np.save(source, np.arange(400.0).reshape(100, 4))
+    with monkeypatch.context() as patch:
+        patch.setattr(drive, "run_tasks", lambda tasks, *_, **__: kept.extend(tasks) or iter([]))
+        with pytest.raises(rf.data.DataError):
+            rf.ingest(source, dest, block_size=1000, shuffle=shuffle, random_state=0)
+    X = np.ones((100, 4))
+    store = rf.ingest(X, dest, block_size=1000, overwrite=True)
+    for task in kept[:4]:
+        with pytest.raises(rf.data.DataError, match="no longer what this ingest began"):
+            task.compute(scheduler="sync")
+    store.verify()
+    assert np.array_equal(store.X.compute(), X)
+
+
+def test_a_link_is_ingested_through_and_stays(tmp_path):
+    (tmp_path / "disk").mkdir()
+    link = tmp_path / "a.zarr"
+    link.symlink_to("disk/a.zarr")
+    for number in range(3):
+        store = rf.ingest(np.full((9, 2), float(number)), link, overwrite=True)
+        assert (store.X.compute() == number).all()
+    assert link.is_symlink()
+    assert os.listdir(tmp_path / "disk") == ["a.zarr"]
+    assert sorted(os.listdir(tmp_path)) == ["a.zarr", "disk"]
+
+
+def test_killed_between_the_old_store_and_the_new(tmp_path):
+    dest = tmp_path / "a.zarr"
+    rf.ingest(np.ones((9, 2)), dest)
+    script = """
+import os, pathlib, sys
+import rfcdask as rf
+
+from rfcdask import replacing
+
+def replace(old, new):
+    os.replace(old, new)
+    old == pathlib.Path(sys.argv[1]) and os._exit(9)
+    return new
+
+replacing._exchange = lambda *names: False  # as on file systems that cannot
+pathlib.Path.replace = replace
+rf.ingest(sys.argv[1], sys.argv[1], compressor=None, overwrite=True)
+"""
+    killed = subprocess.run([sys.executable, "-c", script, str(dest)], timeout=120, check=False)
+    assert killed.returncode == 9
+    assert not dest.exists()
+    # The rows are read from the store that lost its name as it was replaced.
+    again = rf.ingest(dest, dest, compressor=None, overwrite=True)
+    assert np.array_equal(again.X.compute(), np.ones((9, 2)))
+    assert os.listdir(tmp_path) == ["a.zarr"]

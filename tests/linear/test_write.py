@@ -8,11 +8,14 @@ from typing import Any
 
 import dask
 import dask.array as da
+import fsspec
 import numpy as np
 import pytest
 
 import rfcdask as rf
+from rfcdask.data.location import Location
 from rfcdask.linear import write_zarr
+from rfcdask.linear.write import _BEGUN, _begin, _WriteBlock
 from tests.linear_data import blobs, lazy
 
 
@@ -42,6 +45,38 @@ def test_nothing_is_overwritten_and_odd_chunks_are_named(tmp_path: Path) -> None
         write_zarr(lazy(X, (40, 60)), tmp_path / "odd.zarr")
 
 
+@pytest.mark.parametrize("where", ["{}", "memory://{}"])
+def test_what_is_no_array_is_never_replaced(where: str, tmp_path: Path) -> None:
+    path = where.format(tmp_path / "thesis")
+    fs, root = fsspec.url_to_fs(path)
+    fs.makedirs(root)
+    fs.pipe_file(f"{root}/chapter1.tex", b"years of work")
+    for overwrite in (False, True):
+        with pytest.raises(FileExistsError, match="is no zarr array"):
+            write_zarr(da.ones((6, 2), chunks=(3, 2)), path, overwrite=overwrite)
+    assert fs.cat_file(f"{root}/chapter1.tex") == b"years of work"
+
+
+def test_a_link_is_written_through_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    link = tmp_path / "a.zarr"
+    link.symlink_to("disk/a.zarr")
+    for number in range(3):
+        stored = write_zarr(da.full((6, 2), number, chunks=(3, 2)), link, overwrite=True)
+        assert (stored.compute() == number).all()
+    assert link.is_symlink()
+    assert os.listdir(tmp_path / "disk") == ["a.zarr"]
+    assert sorted(os.listdir(tmp_path)) == ["a.zarr", "disk"]
+
+
+def test_arrays_of_one_place_have_different_names(tmp_path: Path) -> None:
+    ones, twos = (
+        write_zarr(da.full((6, 2), value, chunks=(3, 2)), tmp_path / "a.zarr", overwrite=True)
+        for value in (1, 2)
+    )
+    assert ones.name != twos.name
+
+
 class Stop:
     """Computes blocks until it has had enough."""
 
@@ -64,6 +99,18 @@ def interrupted(path: Path, **options: Any) -> list[int]:
     with dask.config.set(scheduler="sync"), pytest.raises(KeyboardInterrupt):
         write_zarr(stop.rows(), path, **options)
     return stop.computed
+
+
+def test_a_late_block_of_another_array_is_refused(tmp_path: Path) -> None:
+    path, other = tmp_path / "a.zarr", da.ones((50, 2), chunks=(10, 2))
+    interrupted(path)
+    work = Location.of(f"{path}.unfinished")
+    late = _WriteBlock(work, (50, 2), "<f8", 10, work.read(_BEGUN))
+    write_zarr(other, path)
+    for _ in range(2):  # after the other array is done, and while one is written
+        with pytest.raises((FileExistsError, FileNotFoundError)):
+            late(0, (np.zeros((10, 2)),), 0)
+        _begin(Location.of(path), other)
 
 
 def test_an_interrupted_array_is_gone_on_with(tmp_path: Path) -> None:
