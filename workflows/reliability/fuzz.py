@@ -122,7 +122,9 @@ def work(parent: Any, names: list[str], seed: int) -> None:
         while (span := parent.recv()) is not None:
             name, start, stop = span
             for number in range(start, stop):
-                parent.send(run_input(name, number, seed, Path(folder)))
+                outcome, said = run_input(name, number, seed, Path(folder))
+                # Messages quote what the file says, which need not be text that can be sent.
+                parent.send((outcome, said.encode("ascii", "backslashreplace").decode()))
 
 
 def _fast_folder() -> str | None:
