@@ -5,18 +5,17 @@ command line's ``--help`` and shell completion.
 """
 
 import os
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rfcdask._version import __version__
 
 if TYPE_CHECKING:
-    from rfcdask.cluster import connect
-    from rfcdask.compare import Comparison, compare
     from rfcdask.data import Dataset, fetch, ingest, open_dataset, synthetic
-    from rfcdask.evaluate import kernel_error
+    from rfcdask.evaluation.compare import Comparison, compare
+    from rfcdask.evaluation.kernel_error import kernel_error
+    from rfcdask.evaluation.tuning import TuneResult, tune
+    from rfcdask.execution.cluster import connect
     from rfcdask.features import (
         CompressedFeatures,
         JLFeatures,
@@ -24,10 +23,9 @@ if TYPE_CHECKING:
         RandomFeatures,
     )
     from rfcdask.linear import PCA, Ridge, RidgeClassifier, SGDClassifier, SGDRegressor
-    from rfcdask.persist import load, save
-    from rfcdask.plan import Plan, PlanError, plan
-    from rfcdask.standardize import Standardizer
-    from rfcdask.tuning import TuneResult, tune
+    from rfcdask.linear.standardize import Standardizer
+    from rfcdask.persist.models import load, save
+    from rfcdask.planning import Plan, PlanError, plan
 
 __all__ = [
     "PCA",
@@ -79,16 +77,16 @@ def _find_place_for_compiled_code() -> None:
 _find_place_for_compiled_code()
 
 _NAMES = {
-    "rfcdask.cluster": ("connect",),
-    "rfcdask.compare": ("Comparison", "compare"),
+    "rfcdask.execution.cluster": ("connect",),
+    "rfcdask.evaluation.compare": ("Comparison", "compare"),
     "rfcdask.data": ("Dataset", "fetch", "ingest", "open_dataset", "synthetic"),
-    "rfcdask.evaluate": ("kernel_error",),
+    "rfcdask.evaluation.kernel_error": ("kernel_error",),
     "rfcdask.features": ("CompressedFeatures", "JLFeatures", "NystroemFeatures", "RandomFeatures"),
     "rfcdask.linear": ("PCA", "Ridge", "RidgeClassifier", "SGDClassifier", "SGDRegressor"),
-    "rfcdask.persist": ("load", "save"),
-    "rfcdask.plan": ("Plan", "PlanError", "plan"),
-    "rfcdask.standardize": ("Standardizer",),
-    "rfcdask.tuning": ("TuneResult", "tune"),
+    "rfcdask.persist.models": ("load", "save"),
+    "rfcdask.planning": ("Plan", "PlanError", "plan"),
+    "rfcdask.linear.standardize": ("Standardizer",),
+    "rfcdask.evaluation.tuning": ("TuneResult", "tune"),
 }
 """Where each public name lives; the imports above say the same to type checkers."""
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
@@ -110,16 +108,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-class _Package(ModuleType):
-    """Keeps a module from hiding the function of the same name."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Python sets each imported module on its package: rfcdask.compare must stay the function.
-        if isinstance(value, ModuleType) and _HOME.get(name) == value.__name__:
-            value = getattr(value, name)
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -76,9 +76,9 @@ def scheduler(
 
 def wait_for_workers(file: Path, count: int, security: Any = None) -> None:
     """Wait until so many workers are known to a scheduler."""
-    import rfcdask.cluster
+    import rfcdask.execution.cluster
 
-    address = rfcdask.cluster._address_in_file(file, PATIENCE)
+    address = rfcdask.execution.cluster._address_in_file(file, PATIENCE)
     with Client(address, security=security, timeout=PATIENCE, set_as_default=False) as client:
         client.wait_for_workers(count, timeout=PATIENCE)
 

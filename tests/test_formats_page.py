@@ -13,10 +13,10 @@ from sklearn.pipeline import make_pipeline
 
 import rfcdask as rf
 from rfcdask.features.compressed import memory_budget
-from rfcdask.job.folder import RunFolder
-from rfcdask.job.results import FORMAT as RESULTS_FORMAT
-from rfcdask.job.settings import describe
 from rfcdask.linear.persistence import LOCAL_BUDGET
+from rfcdask.pipeline.folder import RunFolder
+from rfcdask.pipeline.results import FORMAT as RESULTS_FORMAT
+from rfcdask.pipeline.settings import describe
 from tests.pages import ROOT
 
 PAGE = (ROOT / "docs" / "file-formats.md").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import click
 
 from rfcdask.cli.errors import ReaderGoneError, keep_traceback, on_interrupt
-from rfcdask.redact import redacted
+from rfcdask.persist.redact import redacted
 
 __all__ = [
     "emit",
@@ -116,7 +116,7 @@ def session(
     """
     where = named_scheduler(scheduler) or default
     size = _size(where, threads)
-    from rfcdask.cluster import connect
+    from rfcdask.execution.cluster import connect
 
     with progress_on_stderr(), connect(where, **size) as client:
         yield client

@@ -115,7 +115,7 @@ def _measure(
     dataset: Any, path: str, settings: dict[str, Any], client: Any
 ) -> tuple[Any, dict[str, Any]]:
     import rfcdask as rf
-    from rfcdask.standardize import wants_standardizing
+    from rfcdask.linear.standardize import wants_standardizing
 
     if dataset.classes is None:
         raise ValueError(f"{path} has no classes to tell apart: compare needs labels of classes.")

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from rfcdask.redact import redacted
+from rfcdask.persist.redact import redacted
 
 OK, FAILED, BAD_INPUT, NO_FIT, UNFINISHED = 0, 1, 2, 3, 4
 INTERRUPTED, READER_GONE, TERMINATED = 130, 141, 143
@@ -32,8 +32,8 @@ _LOST = (
     ("distributed.client", "FutureCancelledError"),
     ("distributed.client", "FuturesCancelledError"),
     ("distributed.comm.core", "CommClosedError"),
-    ("rfcdask.compute", "ClusterLostError"),
-    ("rfcdask.compute", "NoWorkersError"),
+    ("rfcdask.execution.compute", "ClusterLostError"),
+    ("rfcdask.execution.compute", "NoWorkersError"),
 )
 _RESUME, _DEBUG = "rfcdask.resume", "rfcdask.debug"
 
@@ -107,7 +107,9 @@ def exit_code(error: BaseException) -> int:
         return FAILED
     if type(error).__name__ == "PlanError":
         return NO_FIT
-    expected = isinstance(error, _BAD) or _is(error, "rfcdask.replacing", "DestinationError")
+    expected = isinstance(error, _BAD) or _is(
+        error, "rfcdask.persist.replacing", "DestinationError"
+    )
     return BAD_INPUT if expected else FAILED
 
 
@@ -187,7 +189,7 @@ def in_settings(text: str) -> str:
     """
     from dataclasses import fields
 
-    from rfcdask.job.settings import Settings
+    from rfcdask.pipeline.settings import Settings
 
     known = {field.name for field in fields(Settings)}
 

@@ -12,7 +12,7 @@ from rfcdask.cli.fitting import Fitting
 from rfcdask.cli.inputs import TASKS, check_data, file_options
 from rfcdask.cli.models import MAPS, NumberOr, kernel_options, size_options, standardize_option
 from rfcdask.cli.outputs import require_free
-from rfcdask.untrusted import read_json
+from rfcdask.persist.untrusted import read_json
 
 
 def tuned_option(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:

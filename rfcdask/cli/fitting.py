@@ -11,7 +11,7 @@ from rfcdask.cli.common import note, on_interrupt, plain
 from rfcdask.cli.inputs import is_store, read_file, reading_options
 from rfcdask.cli.models import WITH_CANDIDATES, make_learner, make_map
 from rfcdask.cli.outputs import remove, store_state, unfinished
-from rfcdask.untrusted import faults_as, read_json
+from rfcdask.persist.untrusted import faults_as, read_json
 
 CHECKPOINT_BLOCKS = 4
 """Blocks between two checkpoints: a block of features may take a minute, saving takes nothing."""
@@ -39,7 +39,7 @@ class Fitting:
     def run(self) -> dict[str, Any]:
         """Do what is not done yet, write the model and return what is to be said of it."""
         from rfcdask.data.columns import remember
-        from rfcdask.persist import save
+        from rfcdask.persist.models import save
 
         started = time.perf_counter()
         dataset = self._open()
@@ -63,8 +63,8 @@ class Fitting:
         return result
 
     def _open(self) -> Any:
-        from rfcdask.cluster_checks import require_shared
         from rfcdask.data import open_dataset
+        from rfcdask.execution.cluster_checks import require_shared
 
         if is_store(self.data):
             require_shared(self.client, reads=[Path(self.data).absolute()])
@@ -127,7 +127,7 @@ class Fitting:
         record.write_text(json.dumps(wishes, indent=1) + "\n", encoding="utf-8")
 
     def _standardizes(self, dataset: Any) -> bool:
-        from rfcdask.standardize import wants_standardizing
+        from rfcdask.linear.standardize import wants_standardizing
 
         asked: bool | None = self.settings["standardize"]
         if asked is not None:
@@ -149,7 +149,7 @@ class Fitting:
         self._require_labels(train)
         if self.settings["ignore_plan"]:
             return
-        from rfcdask.plan import plan
+        from rfcdask.planning import plan
 
         name, learner = self.settings["map_name"], self.settings["learner"]
         wanted = {"fit": name != "none", "train": learner != "none"}
@@ -166,7 +166,7 @@ class Fitting:
         ).check()
 
     def _fitted_steps(self, dataset: Any, train: Any, standard: bool) -> list[tuple[str, Any]]:
-        from rfcdask.standardize import Standardizer
+        from rfcdask.linear.standardize import Standardizer
 
         steps: list[tuple[str, Any]] = []
         if standard:
@@ -181,7 +181,7 @@ class Fitting:
         return steps
 
     def _map(self, train: Any) -> Any:
-        from rfcdask.persist import load, save
+        from rfcdask.persist.models import load, save
 
         place = self.folder / "map"
         if (place / "model.json").exists():

@@ -90,7 +90,7 @@ def store_facts(dataset: Any, path: str) -> dict[str, Any]:
 
 def show_model(path: str, as_json: bool, verify: bool = False) -> None:
     """Print what a saved model says of itself."""
-    from rfcdask.persist import describe, load
+    from rfcdask.persist.models import describe, load
 
     record = describe(path)
     if verify:
@@ -108,7 +108,7 @@ def _as_call(step: dict[str, Any]) -> str:
     """Return an estimator with the parameters that are not the default."""
     from inspect import signature
 
-    from rfcdask.persistable import PERSISTABLE
+    from rfcdask.persist.persistable import PERSISTABLE
 
     kind = step["class"]
     known = signature(PERSISTABLE[kind]()).parameters if kind in PERSISTABLE else {}

@@ -118,7 +118,7 @@ def make_map(name: str, settings: dict[str, Any], seed: int) -> Any:
 
 
 def _label_weight(name: str, given: float | None) -> float:
-    from rfcdask.compare import LABEL_WEIGHT
+    from rfcdask.evaluation.compare import LABEL_WEIGHT
 
     if name == "compressed":
         return 0.0

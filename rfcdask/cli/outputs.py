@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from rfcdask import replacing
 from rfcdask.cli.common import on_interrupt
-from rfcdask.replacing import UNFINISHED, followed, put_in_place
+from rfcdask.persist import replacing
+from rfcdask.persist.replacing import UNFINISHED, followed, put_in_place
 
 
 def unfinished(dest: str | os.PathLike[str]) -> Path:

@@ -66,7 +66,7 @@ def plan(
       rfcdask plan data.zarr --components 200
     """
     check_data(data, options)
-    from rfcdask.plan import plan as make_plan
+    from rfcdask.planning import plan as make_plan
 
     with (
         common.session(scheduler, threads) as client,

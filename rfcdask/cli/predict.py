@@ -129,9 +129,9 @@ def _write(lazy: Any, header: list[str], dest: str, overwrite: bool, client: Any
 
 def _blocks(lazy: Any, client: Any) -> Iterator[Any]:
     """Yield computed blocks in order, few at a time."""
+    from rfcdask.execution.progress import track
     from rfcdask.linear.runners import open_runner
     from rfcdask.linear.stream import Blocks, consecutive_groups, stream_folds
-    from rfcdask.progress import track
 
     blocks = Blocks(lazy)
     with (

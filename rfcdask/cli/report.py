@@ -8,7 +8,7 @@ import click
 
 from rfcdask.cli import common
 from rfcdask.cli.outputs import require_free, whole_file
-from rfcdask.untrusted import faults_as, read_json
+from rfcdask.persist.untrusted import faults_as, read_json
 
 FORMAT = 1
 
@@ -29,7 +29,7 @@ def report(results: str, page: str, overwrite: bool) -> None:
     """
     require_free(page, overwrite, results)
     data = read_results(Path(results))
-    from rfcdask.report import render
+    from rfcdask.pipeline.report import render
 
     text = render(data)
     with whole_file(page, overwrite=overwrite) as file:

@@ -20,7 +20,7 @@ from rfcdask.cli.errors import UnfinishedError
 
 def _list_settings(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from rfcdask.job.settings import describe
+        from rfcdask.pipeline.settings import describe
 
         for name, default, about in describe():
             click.echo(f"{name + '=' + default:<30}  {about}")
@@ -100,7 +100,7 @@ def run(
     if resume and overwrite:
         raise click.UsageError("--resume goes on with a run and --overwrite replaces it: give one.")
     settings = _settings(config, pairs, seed, label)
-    from rfcdask.job import RunFolder, UnfinishedRunError, run_job
+    from rfcdask.pipeline import RunFolder, UnfinishedRunError, run_job
 
     folder = RunFolder.at(out)
     on_interrupt(f"Interrupted; what is finished stays. To go on: {folder.resume_hint()}")
@@ -124,7 +124,7 @@ def run(
 def _settings(
     config: str | None, pairs: tuple[str, ...], seed: int | None, label: str | None
 ) -> dict[str, Any]:
-    from rfcdask.job.settings import from_pairs, from_toml
+    from rfcdask.pipeline.settings import from_pairs, from_toml
 
     settings = from_toml(config) if config else {}
     settings |= from_pairs(pairs)

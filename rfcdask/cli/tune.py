@@ -78,7 +78,7 @@ def tune(
     """
     check_data(data, options)
     import rfcdask as rf
-    from rfcdask.standardize import wants_standardizing
+    from rfcdask.linear.standardize import wants_standardizing
 
     if out:
         require_free(out, overwrite, data)

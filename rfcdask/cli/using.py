@@ -63,7 +63,7 @@ def load_model(path: str) -> Saved:
         raise FileNotFoundError(f"{path} is not a saved model: give a folder that fit wrote.")
     from sklearn.pipeline import Pipeline
 
-    from rfcdask.persist import describe, load
+    from rfcdask.persist.models import describe, load
 
     about = describe(path).get("about")
     about = about if isinstance(about, dict) else {}

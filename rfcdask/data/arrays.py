@@ -18,15 +18,15 @@ import numpy as np
 import zarr
 from dask.base import tokenize
 
-from rfcdask._types import Array, IntArray
 from rfcdask.data.errors import DataError
 from rfcdask.data.labels import LabelTally
 from rfcdask.data.location import Location
 from rfcdask.data.source import Batch, Wishes, is_sparse
 from rfcdask.data.survey import Survey, bad_rows_of
 from rfcdask.data.textfiles import file_facts
-from rfcdask.progress import track
-from rfcdask.untrusted import (
+from rfcdask.execution.progress import track
+from rfcdask.kernels.types import Array, IntArray
+from rfcdask.persist.untrusted import (
     NUMBERS_AND_TEXT,
     check_blosc,
     check_expansion,

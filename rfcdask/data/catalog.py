@@ -9,7 +9,7 @@ from typing import Any
 
 from rfcdask.data.errors import DataError
 from rfcdask.data.survey import Survey
-from rfcdask.untrusted import faults_as, read_text
+from rfcdask.persist.untrusted import faults_as, read_text
 
 RECIPE_BYTES = 2**20
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rfcdask._types import Array
 from rfcdask.data.errors import DataError
-from rfcdask.redact import redacted
+from rfcdask.kernels.types import Array
+from rfcdask.persist.redact import redacted
 
 LABEL_NAMES = ("label", "target", "class", "y")
 MOST_SHOWN = 30

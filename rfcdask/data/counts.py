@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rfcdask._types import Array
-from rfcdask.compute import compute
 from rfcdask.data.errors import DataError
+from rfcdask.execution.compute import compute
+from rfcdask.kernels.types import Array
 
 if TYPE_CHECKING:
     from rfcdask.data.dataset import Dataset

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rfcdask.data.errors import DataError
 from rfcdask.data.textfiles import PIECE_BYTES, open_text
-from rfcdask.untrusted import faults_as
+from rfcdask.persist.untrusted import faults_as
 
 DELIMITERS = (",", "\t", ";", "|", " ")
 SAMPLE_BYTES = 2**18

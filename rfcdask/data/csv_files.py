@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from rfcdask._types import Array
 from rfcdask.data.columns import (
     Names,
     check_names,
@@ -30,8 +29,9 @@ from rfcdask.data.errors import DataError, missing_extra
 from rfcdask.data.source import Batch, Wishes, between
 from rfcdask.data.survey import Survey, Tally, bad_rows_of
 from rfcdask.data.textfiles import file_facts, file_size, open_text, stream_lines
-from rfcdask.progress import track
-from rfcdask.untrusted import reason
+from rfcdask.execution.progress import track
+from rfcdask.kernels.types import Array
+from rfcdask.persist.untrusted import reason
 
 READ_BYTES = 4 * 2**20
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")

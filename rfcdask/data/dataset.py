@@ -10,7 +10,6 @@ import dask.array as da
 import numpy as np
 from dask.base import tokenize
 
-from rfcdask._types import Array, DaskArray, FloatArray
 from rfcdask.data._repr import facts
 from rfcdask.data.counts import class_counts
 from rfcdask.data.errors import DataError
@@ -20,7 +19,8 @@ from rfcdask.data.reader import Reader
 from rfcdask.data.views import ColumnsReader, StandardReader, split_readers
 from rfcdask.display.charts import bars
 from rfcdask.display.html import aligned, render_repr
-from rfcdask.seeds import seed_of
+from rfcdask.kernels.seeds import seed_of
+from rfcdask.kernels.types import Array, DaskArray, FloatArray
 
 
 class Dataset:
@@ -211,7 +211,7 @@ class Dataset:
         Parameters
         ----------
         progress : bool, str or callable, optional
-            See :func:`rfcdask.progress.track`.
+            See :func:`rfcdask.execution.progress.track`.
         client : distributed.Client, optional
             Where to read; without one, the current client or threads of this process.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from rfcdask._types import Array
+from rfcdask.kernels.types import Array
 
 LEAST_POWER, LARGEST_POWER = -342, 308
 PARSED, SLOW = 0, 1

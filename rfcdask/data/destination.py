@@ -27,9 +27,9 @@ from rfcdask.data.source import Source
 from rfcdask.data.stats import merge
 from rfcdask.data.survey import Survey
 from rfcdask.data.write import Plan, destination_errors
-from rfcdask.locks import lock_beside, only_process
-from rfcdask.redact import redacted
-from rfcdask.seeds import seed_of
+from rfcdask.kernels.seeds import seed_of
+from rfcdask.persist.locks import lock_beside, only_process
+from rfcdask.persist.redact import redacted
 
 Files = dict[str, bytes]
 """Names of files within a store and what they hold."""

@@ -37,8 +37,8 @@ from rfcdask.data.source import Source, is_sparse
 from rfcdask.data.store import open_location
 from rfcdask.data.svmlight import SvmlightFiles
 from rfcdask.data.textfiles import stream_lines
-from rfcdask.redact import usable_url
-from rfcdask.untrusted import check_zarr
+from rfcdask.persist.redact import usable_url
+from rfcdask.persist.untrusted import check_zarr
 
 FORMATS = ("svmlight", "csv", "parquet", "npy", "npz", "zarr")
 SUFFIXES = {

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rfcdask.data.errors import DataError, missing_extra
-from rfcdask.progress import track
-from rfcdask.untrusted import read_json
+from rfcdask.execution.progress import track
+from rfcdask.persist.untrusted import read_json
 
 ATTEMPTS = 5
 PIECE_BYTES = 2**14
@@ -47,7 +47,7 @@ class ResumingDownloader:
         Where the bytes received so far are kept; beside it lies what the server said of the file,
         so that a file that changed meanwhile is downloaded anew.
     progress : optional
-        See :func:`rfcdask.progress.track`.
+        See :func:`rfcdask.execution.progress.track`.
     """
 
     def __init__(self, part: Path, progress: Any = None) -> None:

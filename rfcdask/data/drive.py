@@ -8,7 +8,6 @@ from typing import Any
 from dask.delayed import delayed
 from dask.utils import format_bytes
 
-from rfcdask.compute import WorkerDiedError
 from rfcdask.data.errors import DataError, OutOfMemoryError
 from rfcdask.data.journal import Journal
 from rfcdask.data.lazy import DaskRows
@@ -32,7 +31,8 @@ from rfcdask.data.write import (
     put_computed,
     put_rows,
 )
-from rfcdask.progress import track
+from rfcdask.execution.compute import WorkerDiedError
+from rfcdask.execution.progress import track
 
 
 def write_blocks(plan: Plan, rows: Source, survey: Survey, progress: Any, client: Any) -> None:

@@ -20,7 +20,7 @@ from rfcdask.data.errors import DataError, missing_extra
 from rfcdask.data.ingest import ingest
 from rfcdask.data.location import Location
 from rfcdask.data.store import open_location
-from rfcdask.untrusted import faults_as
+from rfcdask.persist.untrusted import faults_as
 
 
 def fetch(

@@ -9,12 +9,12 @@ from dask.base import compute
 from dask.callbacks import Callback
 from scipy import sparse
 
-from rfcdask._types import Array, DaskArray, IntArray
-from rfcdask.compute import current_client
 from rfcdask.data.errors import DataError
 from rfcdask.data.reader import Reader
 from rfcdask.data.run import call_later, run_tasks
-from rfcdask.progress import track
+from rfcdask.execution.compute import current_client
+from rfcdask.execution.progress import track
+from rfcdask.kernels.types import Array, DaskArray, IntArray
 
 
 class Rows(NamedTuple):

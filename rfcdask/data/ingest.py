@@ -13,8 +13,6 @@ import numpy as np
 from dask.base import tokenize
 from dask.utils import parse_bytes
 
-from rfcdask.cluster_checks import require_shared
-from rfcdask.compute import current_client
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.destination import (
     Request,
@@ -36,8 +34,10 @@ from rfcdask.data.source import Source, Wishes
 from rfcdask.data.store import open_location
 from rfcdask.data.survey import Survey
 from rfcdask.data.write import Plan, destination_errors
-from rfcdask.redact import redacted
-from rfcdask.replacing import UNFINISHED, kept, put_in_place, recover
+from rfcdask.execution.cluster_checks import require_shared
+from rfcdask.execution.compute import current_client
+from rfcdask.persist.redact import redacted
+from rfcdask.persist.replacing import UNFINISHED, kept, put_in_place, recover
 
 
 def ingest(
@@ -123,7 +123,7 @@ def ingest(
         Called with the :class:`~rfcdask.data.survey.Survey` (shape, type, labels) before a row is
         written; what it raises stops the ingest.
     progress : bool, str or callable, optional
-        See :func:`rfcdask.progress.track`.
+        See :func:`rfcdask.execution.progress.track`.
     client : distributed.Client, optional
         Where to read and write; without one, the current client or threads of this process.
 

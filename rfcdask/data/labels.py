@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rfcdask._types import Array
 from rfcdask.data.errors import DataError
+from rfcdask.kernels.types import Array
 
 TASKS = ("auto", "classification", "regression")
 AUTO_CLASSES = 100

@@ -11,7 +11,6 @@ import numpy as np
 from dask.base import compute, tokenize
 from dask.delayed import delayed
 
-from rfcdask._types import DaskArray, IntArray
 from rfcdask.data.arrays import BATCH_BYTES, check_pair, flat, say_bad
 from rfcdask.data.columns import NAMELESS, Names
 from rfcdask.data.dataset import Dataset
@@ -22,7 +21,8 @@ from rfcdask.data.reader import Reader
 from rfcdask.data.run import run_tasks
 from rfcdask.data.source import Batch, Wishes
 from rfcdask.data.survey import Survey, bad_rows_of
-from rfcdask.progress import track
+from rfcdask.execution.progress import track
+from rfcdask.kernels.types import DaskArray, IntArray
 
 
 class DaskRows:

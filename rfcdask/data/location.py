@@ -16,8 +16,8 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore
 
 from rfcdask.data.errors import reachable
-from rfcdask.redact import redacted, usable_url
-from rfcdask.replacing import PARTIAL, followed, sync_all, whole_file
+from rfcdask.persist.redact import redacted, usable_url
+from rfcdask.persist.replacing import PARTIAL, followed, sync_all, whole_file
 
 _LOCAL = ("file://", "local://")
 

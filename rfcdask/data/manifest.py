@@ -23,9 +23,9 @@ from zarr.abc.store import ByteRequest, RangeByteRequest, Store, SuffixByteReque
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import WrapperStore
 
-from rfcdask._types import Array
 from rfcdask.data.errors import DamagedStoreError
 from rfcdask.data.location import Location
+from rfcdask.kernels.types import Array
 
 KEY = "manifest/zarr.json"
 """Where it lies: the attributes of an empty zarr group, which other readers of zarr understand."""

@@ -10,7 +10,6 @@ from typing import Any
 import fsspec
 import numpy as np
 
-from rfcdask._types import Array
 from rfcdask.data.arrays import BATCH_BYTES, say_bad
 from rfcdask.data.columns import Names, check_names, check_same, choose_columns
 from rfcdask.data.errors import DataError, missing_extra
@@ -18,8 +17,9 @@ from rfcdask.data.labels import LabelTally
 from rfcdask.data.source import Batch, Wishes, between
 from rfcdask.data.survey import Survey, bad_rows_of
 from rfcdask.data.textfiles import file_facts
-from rfcdask.progress import track
-from rfcdask.untrusted import faults_as
+from rfcdask.execution.progress import track
+from rfcdask.kernels.types import Array
+from rfcdask.persist.untrusted import faults_as
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 

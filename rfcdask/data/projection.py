@@ -16,12 +16,12 @@ import zarr
 from scipy import sparse
 from sklearn.random_projection import SparseRandomProjection
 
-from rfcdask._types import CSR, Array
 from rfcdask.data.errors import DataError
 from rfcdask.data.layout import codecs
 from rfcdask.data.location import Location
 from rfcdask.data.manifest import Manifest
 from rfcdask.data.reader import open_checked
+from rfcdask.kernels.types import CSR, Array
 
 
 @dataclass(frozen=True, eq=False)

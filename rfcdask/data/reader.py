@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import numpy as np
 import zarr
 
-from rfcdask._types import Array, IntArray
 from rfcdask.data.errors import DamagedStoreError
 from rfcdask.data.layout import check_zarr_metadata
 from rfcdask.data.location import Location
@@ -22,7 +21,8 @@ from rfcdask.data.manifest import (
     same_manifest,
     shard_key,
 )
-from rfcdask.untrusted import check_zarr
+from rfcdask.kernels.types import Array, IntArray
+from rfcdask.persist.untrusted import check_zarr
 
 
 class Reader(Protocol):

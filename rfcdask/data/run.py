@@ -11,8 +11,8 @@ from typing import Any
 
 from dask.delayed import delayed
 
-from rfcdask.compute import RETRIES, cluster_errors, drop, fetch, threads_of
-from rfcdask.threads import available_cpus
+from rfcdask.execution.compute import RETRIES, cluster_errors, drop, fetch, threads_of
+from rfcdask.kernels.threads import available_cpus
 
 MOST_THREADS = 4
 """Each thread holds about three blocks while it writes one; this bounds their sum."""

@@ -23,10 +23,10 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from rfcdask._types import Array, IntArray
 from rfcdask.data.errors import DamagedStoreError, DataError
 from rfcdask.data.journal import RUNS
 from rfcdask.data.write import Plan, WriteBlock, destination_errors, require_same_ingest
+from rfcdask.kernels.types import Array, IntArray
 
 MOST_ROWS = 10**9
 """numpy draws hypergeometric numbers below this."""

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from scipy import sparse
 
-from rfcdask._types import Array, IntArray
 from rfcdask.data.errors import DataError
 from rfcdask.data.survey import Survey
+from rfcdask.kernels.types import Array, IntArray
 
 
 class Batch(NamedTuple):

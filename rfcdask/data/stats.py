@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rfcdask._types import Array, FloatArray
+from rfcdask.kernels.types import Array, FloatArray
 
 TILE_ROWS = 4096
 """Rows taken to float64 at once, so that the statistics of a block need no second block."""

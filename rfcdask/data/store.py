@@ -12,7 +12,6 @@ from typing import Any
 
 from dask.base import tokenize
 
-from rfcdask.compute import current_client
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DamagedStoreError, DataError, UnfinishedStoreError
 from rfcdask.data.layout import FORMAT
@@ -28,7 +27,8 @@ from rfcdask.data.manifest import (
 from rfcdask.data.projection import SparseProjection, load_projection
 from rfcdask.data.reader import StoreReader, open_checked
 from rfcdask.data.run import call_later, run_tasks
-from rfcdask.progress import track
+from rfcdask.execution.compute import current_client
+from rfcdask.execution.progress import track
 
 
 def open_dataset(

@@ -13,10 +13,10 @@ from typing import Any
 import numba
 import numpy as np
 
-from rfcdask._types import Array, IntArray
 from rfcdask.data.columns import NAMELESS, Names
 from rfcdask.data.errors import DataError
 from rfcdask.data.labels import Labels, LabelTally, is_missing
+from rfcdask.kernels.types import Array, IntArray
 
 LARGEST_EXACT = 2.0**53
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rfcdask._types import Array
 from rfcdask.data.errors import DataError
 from rfcdask.data.run import call_later, run_tasks
 from rfcdask.data.source import Batch, Wishes, between
@@ -24,7 +23,8 @@ from rfcdask.data.textfiles import (
     read_piece,
     stream_lines,
 )
-from rfcdask.progress import track
+from rfcdask.execution.progress import track
+from rfcdask.kernels.types import Array
 
 WIDEST = 100_000
 """Columns of a dense store unless more are asked for: one index in the text may claim 10^9."""

@@ -13,9 +13,9 @@ import numba
 import numpy as np
 from scipy import sparse
 
-from rfcdask._types import CSR, Array, FloatArray, IntArray
 from rfcdask.data.decimal_text import PARSED, parse_number, python_float
 from rfcdask.data.errors import DataError
+from rfcdask.kernels.types import CSR, Array, FloatArray, IntArray
 
 LARGEST_INDEX = 2**31 - 2
 _FINE, _NO_PAIR, _ORDER, _BEYOND, _BELOW, _NO_LABEL, _MANY_LABELS = range(7)

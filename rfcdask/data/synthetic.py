@@ -16,12 +16,12 @@ import numpy as np
 from dask.utils import parse_bytes
 from scipy import sparse
 
-from rfcdask._types import CSR, Array, IntArray
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DataError
 from rfcdask.data.ingest import ingest
 from rfcdask.data.layout import BLOCK_BYTES
-from rfcdask.seeds import seed_of
+from rfcdask.kernels.seeds import seed_of
+from rfcdask.kernels.types import CSR, Array, IntArray
 
 UNIT = 8192
 FLIPPED = 0.05

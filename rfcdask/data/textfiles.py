@@ -11,9 +11,9 @@ import numpy as np
 from fsspec.core import url_to_fs
 from fsspec.utils import infer_compression
 
-from rfcdask._types import Array
 from rfcdask.data.errors import DataError
-from rfcdask.untrusted import faults_as
+from rfcdask.kernels.types import Array
+from rfcdask.persist.untrusted import faults_as
 
 PIECE_BYTES = 4 * 2**20
 LINE_BYTES = 64 * 2**20

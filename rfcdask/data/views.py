@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from rfcdask._types import Array, FloatArray, IntArray
 from rfcdask.data.errors import DataError
 from rfcdask.data.reader import Reader, float_type
+from rfcdask.kernels.types import Array, FloatArray, IntArray
 
 UNIT = 4096
 """Rows whose split is drawn together."""

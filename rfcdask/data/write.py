@@ -15,7 +15,6 @@ import numpy as np
 import zarr
 from zarr.storage import MemoryStore
 
-from rfcdask._types import Array, IntArray
 from rfcdask.data.arrays import flat, say_bad
 from rfcdask.data.errors import DataError
 from rfcdask.data.journal import BlockRecord, Journal
@@ -26,7 +25,8 @@ from rfcdask.data.manifest import Seal, seal_of, shard_key
 from rfcdask.data.projection import SparseProjection, load_projection
 from rfcdask.data.source import Batch, dense, keep_rows
 from rfcdask.data.stats import column_stats
-from rfcdask.replacing import disk_errors
+from rfcdask.kernels.types import Array, IntArray
+from rfcdask.persist.replacing import disk_errors
 
 
 @dataclass(frozen=True)

@@ -15,23 +15,22 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from rfcdask._types import Array, DaskArray, IntArray, Matrix
-from rfcdask.blocks import check_finite, feature_dtype
-from rfcdask.deferred import defer_block, keep_deferred
-from rfcdask.display.html import Facts, HTMLReprMixin
-from rfcdask.display.numbers import count, number
-from rfcdask.kernels import Kernel, get_kernel, resolve_gamma
-from rfcdask.lazy_output import lazy_on_dask
-from rfcdask.sample import (
+from rfcdask.data.sample import (
     draw_rows,
     gather_finite,
     one_column_block,
     refuse_dask_frame,
     require_known_rows,
 )
-from rfcdask.seeds import seed_of, stream
-from rfcdask.sparse import as_csr
-from rfcdask.threads import available_cpus
+from rfcdask.display.html import Facts, HTMLReprMixin
+from rfcdask.display.numbers import count, number
+from rfcdask.features.deferred import defer_block, keep_deferred
+from rfcdask.features.lazy_output import lazy_on_dask
+from rfcdask.kernels import Kernel, get_kernel, resolve_gamma
+from rfcdask.kernels.arrays import as_csr, check_finite, feature_dtype
+from rfcdask.kernels.seeds import seed_of, stream
+from rfcdask.kernels.threads import available_cpus
+from rfcdask.kernels.types import Array, DaskArray, IntArray, Matrix
 
 if TYPE_CHECKING:
     from distributed import Client

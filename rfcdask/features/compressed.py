@@ -12,11 +12,19 @@ import numpy as np
 from dask.utils import parse_bytes
 from sklearn.utils.validation import check_is_fitted
 
-from rfcdask._types import Array, DaskArray, IntArray, Matrix, RandomState
-from rfcdask.blocks import CosineBlock, feature_dtype
+from rfcdask.data.label_checks import missing_labels
+from rfcdask.data.sample import (
+    draw_pairs,
+    draw_rows,
+    gather,
+    gather_finite,
+    refuse_dask_frame,
+    require_known_rows,
+)
 from rfcdask.display.charts import Chart
 from rfcdask.display.html import Facts
 from rfcdask.display.numbers import count, number
+from rfcdask.execution.progress import track
 from rfcdask.features.base import (
     Evaluator,
     FeatureMap,
@@ -27,22 +35,14 @@ from rfcdask.features.base import (
 )
 from rfcdask.features.paths import ErrorPath, RefinePath
 from rfcdask.features.random import PHASES
-from rfcdask.frequencies import check_sampling
 from rfcdask.kernels import Kernel, get_kernel
-from rfcdask.label_checks import missing_labels
-from rfcdask.progress import track
-from rfcdask.sample import (
-    draw_pairs,
-    draw_rows,
-    gather,
-    gather_finite,
-    refuse_dask_frame,
-    require_known_rows,
-)
+from rfcdask.kernels.arrays import feature_dtype, is_sparse
+from rfcdask.kernels.frequencies import check_sampling
+from rfcdask.kernels.hot_loop import CosineBlock
+from rfcdask.kernels.types import Array, DaskArray, IntArray, Matrix, RandomState
 from rfcdask.selection.compress import Compression, CompressionSettings, LabelledRows, compress
 from rfcdask.selection.solvers import check_solver
 from rfcdask.selection.target import label_columns
-from rfcdask.sparse import is_sparse
 
 if TYPE_CHECKING:
     from distributed import Client

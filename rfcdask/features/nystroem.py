@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rfcdask._types import DaskArray, Matrix, RandomState
 from rfcdask.features.base import (
     GAMMA_ROWS,
     Evaluator,
@@ -17,7 +16,8 @@ from rfcdask.features.base import (
 )
 from rfcdask.features.evaluators import NystroemBlock, inverse_root, rpcholesky
 from rfcdask.kernels import Kernel, get_kernel
-from rfcdask.sparse import is_sparse
+from rfcdask.kernels.arrays import is_sparse
+from rfcdask.kernels.types import DaskArray, Matrix, RandomState
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from rfcdask._types import Array, IntArray
 from rfcdask.display.charts import Chart, curve, error_path
 from rfcdask.display.html import render_repr
+from rfcdask.kernels.types import Array, IntArray
 
 
 class ErrorPath(NamedTuple):

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rfcdask._types import DaskArray, Matrix, RandomState
-from rfcdask.blocks import draw_block, unweighted_block
 from rfcdask.features.base import (
     Evaluator,
     EvaluatorRecipe,
@@ -18,8 +16,10 @@ from rfcdask.features.base import (
     check_kernel_parameters,
 )
 from rfcdask.features.evaluators import build_projected
-from rfcdask.frequencies import Frequencies, check_sampling, draw_candidates
 from rfcdask.kernels import Kernel
+from rfcdask.kernels.frequencies import Frequencies, check_sampling, draw_candidates
+from rfcdask.kernels.hot_loop import draw_block, unweighted_block
+from rfcdask.kernels.types import DaskArray, Matrix, RandomState
 
 if TYPE_CHECKING:
     from distributed import Client

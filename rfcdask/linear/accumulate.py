@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import validate_data
 
-from rfcdask._types import Array, DaskArray
-from rfcdask.deferred import DeferredRows, deferred
+from rfcdask.execution.progress import track
+from rfcdask.features.deferred import DeferredRows, deferred
+from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear.inputs import (
     as_matrix,
     check_weights,
@@ -22,7 +23,6 @@ from rfcdask.linear.labels import encode
 from rfcdask.linear.moments import Moments
 from rfcdask.linear.runners import open_runner
 from rfcdask.linear.stream import consecutive_groups, stream_folds
-from rfcdask.progress import track
 
 PARTS = 64
 """Into how many sums the blocks are folded, so that few J x J matrices travel."""

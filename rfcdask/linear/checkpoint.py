@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from rfcdask._types import Array
+from rfcdask.kernels.types import Array
 from rfcdask.linear.lesson import State
-from rfcdask.replacing import disk_errors, whole_file
-from rfcdask.untrusted import faults_as, open_npz
+from rfcdask.persist.replacing import disk_errors, whole_file
+from rfcdask.persist.untrusted import faults_as, open_npz
 
 FORMAT = 1
 """Raised when what a checkpoint holds changes its meaning."""

@@ -9,8 +9,8 @@ import numpy as np
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from rfcdask._types import Array, DaskArray
-from rfcdask.label_checks import missing_labels
+from rfcdask.data.label_checks import missing_labels
+from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear.inputs import as_column, not_finite
 from rfcdask.linear.stream import Blocks, Runner, consecutive_groups, stream_folds
 

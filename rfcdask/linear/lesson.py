@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rfcdask._types import Array
+from rfcdask.kernels.types import Array
 from rfcdask.linear import order
 from rfcdask.linear.inputs import dense, locate, require_good_weights
 from rfcdask.linear.labels import encode

@@ -12,8 +12,8 @@ from typing import NamedTuple, Self
 import numba
 import numpy as np
 
-from rfcdask._types import Array
-from rfcdask.deferred import DeferredRows
+from rfcdask.features.deferred import DeferredRows
+from rfcdask.kernels.types import Array
 
 TILE = 4096
 """Rows whose products are summed in the precision of the data."""

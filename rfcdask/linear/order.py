@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rfcdask._types import Array
+from rfcdask.kernels.types import Array
 from rfcdask.linear.steps import MIX
 
 GROUP_BYTES = 2**27

@@ -10,11 +10,11 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.extmath import svd_flip
 from sklearn.utils.validation import check_is_fitted
 
-from rfcdask._types import Array, DaskArray
 from rfcdask.display.charts import Chart, curve
 from rfcdask.display.html import Facts, HTMLReprMixin
 from rfcdask.display.numbers import count, share
-from rfcdask.lazy_output import lazy_on_dask
+from rfcdask.features.lazy_output import lazy_on_dask
+from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear.accumulate import Fold, collect, matrix_and_weights
 from rfcdask.linear.moments import Moments
 from rfcdask.linear.predictor import map_rows, score_dtype
@@ -31,7 +31,7 @@ class PCA(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     whiten : bool
         Divide each component by its standard deviation.
     progress : bool, str or callable, optional
-        See :func:`rfcdask.progress.track`.
+        See :func:`rfcdask.execution.progress.track`.
 
     Attributes
     ----------

@@ -14,8 +14,8 @@ from typing import Any
 import dask
 from dask.utils import parse_bytes
 
-from rfcdask._types import DaskArray
-from rfcdask.compute import RETRIES, current_client, workers_of
+from rfcdask.execution.compute import RETRIES, current_client, workers_of
+from rfcdask.kernels.types import DaskArray
 from rfcdask.linear.order import GROUP_BYTES
 from rfcdask.linear.stream import Blocks, Runner
 

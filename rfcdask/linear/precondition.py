@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg
 
-from rfcdask._types import Array
+from rfcdask.kernels.types import Array
 from rfcdask.linear.steps import Preconditioner
 
 FULL = 1024

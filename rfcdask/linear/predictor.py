@@ -11,8 +11,9 @@ import numpy as np
 import scipy.special
 from sklearn.utils.validation import validate_data
 
-from rfcdask._types import Array, DaskArray
-from rfcdask.blocks import check_finite, feature_dtype
+from rfcdask.execution.progress import track
+from rfcdask.kernels.arrays import check_finite, feature_dtype
+from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear.inputs import (
     as_labels,
     as_matrix,
@@ -26,7 +27,6 @@ from rfcdask.linear.inputs import (
 from rfcdask.linear.labels import encode
 from rfcdask.linear.runners import open_runner
 from rfcdask.linear.stream import Fold, consecutive_groups, stream_folds
-from rfcdask.progress import track
 
 RowFunction = Callable[[Array], Array]
 

@@ -10,13 +10,13 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from rfcdask._types import Array, DaskArray
+from rfcdask.kernels.seeds import seed_of
+from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear.accumulate import Fold, collect, matrix_and_weights
 from rfcdask.linear.inputs import check_target, require_y
 from rfcdask.linear.moments import Moments
 from rfcdask.linear.predictor import Flattened, LinearScores, determination, map_rows, score_dtype
 from rfcdask.linear.ridge_base import RidgeModel
-from rfcdask.seeds import seed_of
 
 
 class Ridge(RegressorMixin, RidgeModel):
@@ -39,7 +39,7 @@ class Ridge(RegressorMixin, RidgeModel):
     random_state : int, RandomState or None
         Seed of the choice of rows to hold out.
     progress : bool, str or callable, optional
-        See :func:`rfcdask.progress.track`.
+        See :func:`rfcdask.execution.progress.track`.
 
     Attributes
     ----------

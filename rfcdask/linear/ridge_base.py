@@ -8,10 +8,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from rfcdask._types import Array
 from rfcdask.display.charts import Chart, curve
 from rfcdask.display.html import Facts, HTMLReprMixin
 from rfcdask.display.numbers import count, number
+from rfcdask.kernels.types import Array
 from rfcdask.linear.facts import model_facts
 from rfcdask.linear.inputs import require_weight
 from rfcdask.linear.moments import Moments

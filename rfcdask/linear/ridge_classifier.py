@@ -10,7 +10,8 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from rfcdask._types import Array, DaskArray
+from rfcdask.kernels.seeds import seed_of
+from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear.accumulate import Fold, collect, matrix_and_weights
 from rfcdask.linear.inputs import as_labels, require_y
 from rfcdask.linear.labels import Labels, class_weights, read_labels, to_learn_from
@@ -24,7 +25,6 @@ from rfcdask.linear.predictor import (
 )
 from rfcdask.linear.ridge_base import RidgeModel
 from rfcdask.linear.runners import open_runner
-from rfcdask.seeds import seed_of
 
 
 class RidgeClassifier(ClassifierMixin, RidgeModel):

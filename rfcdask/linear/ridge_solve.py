@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from rfcdask._types import Array
+from rfcdask.kernels.types import Array
 from rfcdask.linear.moments import Moments
 
 

@@ -14,7 +14,7 @@ import dask.local
 from dask.base import get_scheduler
 from dask.task_spec import DataNode, Task, TaskRef
 
-from rfcdask.compute import (
+from rfcdask.execution.compute import (
     RETRIES,
     cluster_errors,
     current_client,
@@ -23,8 +23,8 @@ from rfcdask.compute import (
     threads_of,
     wait_until_done,
 )
+from rfcdask.kernels.threads import available_cpus, one_blas_thread
 from rfcdask.linear.stream import Blocks, Fold, Runner
-from rfcdask.threads import available_cpus, one_blas_thread
 
 EXTRA = 1
 """Threads beyond one a core: while one waits for its store, the others compute."""

@@ -12,7 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from rfcdask._types import Array, DaskArray
+from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear import order
 from rfcdask.linear.inputs import as_labels, as_matrix, check_weights, make_blocks, require_y
 from rfcdask.linear.labels import Labels, class_weights, disorder, read_labels, to_learn_from
@@ -86,7 +86,7 @@ class SGDClassifier(ClassifierMixin, StochasticModel):
     random_state : int, RandomState or None
         Seed of all shuffling.
     progress : bool, str or callable, optional
-        See :func:`rfcdask.progress.track`.
+        See :func:`rfcdask.execution.progress.track`.
 
     Attributes
     ----------

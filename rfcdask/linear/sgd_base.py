@@ -10,10 +10,12 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from rfcdask._types import Array, DaskArray
 from rfcdask.display.charts import Chart, training
 from rfcdask.display.html import Facts, HTMLReprMixin
 from rfcdask.display.numbers import count, number
+from rfcdask.execution.progress import track
+from rfcdask.kernels.seeds import seed_of
+from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear.checkpoint import Checkpoint
 from rfcdask.linear.facts import model_facts
 from rfcdask.linear.labels import Labels
@@ -21,8 +23,6 @@ from rfcdask.linear.lesson import Lesson, State
 from rfcdask.linear.settings import Settings, check_settings
 from rfcdask.linear.stream import Blocks, Runner
 from rfcdask.linear.training import Course, Outcome, fresh_state, study_blocks, train, train_epoch
-from rfcdask.progress import track
-from rfcdask.seeds import seed_of
 
 
 class StochasticModel(HTMLReprMixin, BaseEstimator):

@@ -10,7 +10,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from rfcdask._types import Array, DaskArray
+from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear.inputs import as_matrix, check_target, check_weights, make_blocks
 from rfcdask.linear.lesson import Lesson
 from rfcdask.linear.losses import REGRESSOR_LOSSES

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from rfcdask._types import Array
+from rfcdask.kernels.types import Array
 from rfcdask.linear.losses import SQUARED, classification_slopes, regression_slopes
 
 MIX = 8

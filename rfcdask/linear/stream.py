@@ -19,7 +19,7 @@ from dask._task_spec import convert_legacy_graph, cull
 from dask.base import optimize
 from dask.utils import ensure_dict
 
-from rfcdask._types import DaskArray
+from rfcdask.kernels.types import DaskArray
 
 Fold = Callable[[Any, tuple[Any, ...], int], Any]
 """``fold(state, block, index) -> state``; must not change its arguments."""

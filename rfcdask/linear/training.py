@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from rfcdask.execution.progress import Reporter, track
 from rfcdask.linear import order
 from rfcdask.linear.checkpoint import Checkpoint
 from rfcdask.linear.lesson import Lesson, State, learn, pick_rows, study
 from rfcdask.linear.precondition import rows_wanted
 from rfcdask.linear.stream import Blocks, Runner, stream_groups
-from rfcdask.progress import Reporter, track
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Course:
     every : int
         Blocks between two checkpoints.
     progress : object
-        See :func:`rfcdask.progress.track`.
+        See :func:`rfcdask.execution.progress.track`.
     """
 
     epochs: int

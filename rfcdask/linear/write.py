@@ -15,17 +15,17 @@ import zarr
 from dask.base import tokenize
 from zarr.storage import MemoryStore
 
-from rfcdask._types import Array, DaskArray
-from rfcdask.cluster_checks import require_shared
-from rfcdask.compute import current_client
 from rfcdask.data.layout import codecs
 from rfcdask.data.location import Location
+from rfcdask.data.sample import one_column_block, require_known_rows
+from rfcdask.execution.cluster_checks import require_shared
+from rfcdask.execution.compute import current_client
+from rfcdask.execution.progress import track
+from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear.runners import open_runner
 from rfcdask.linear.stream import Blocks, stream_folds
-from rfcdask.locks import lock_beside, only_process
-from rfcdask.progress import track
-from rfcdask.replacing import UNFINISHED, disk_errors, put_in_place
-from rfcdask.sample import one_column_block, require_known_rows
+from rfcdask.persist.locks import lock_beside, only_process
+from rfcdask.persist.replacing import UNFINISHED, disk_errors, put_in_place
 
 _RECORDS = ".write"
 """Folder of an unfinished array that says what is written; it goes when the array is done."""
@@ -61,7 +61,7 @@ def write_zarr(
         Where to compute: this client, else the current one, else local threads. Workers must see
         the same file system.
     progress : bool, str or callable, optional
-        See :func:`rfcdask.progress.track`.
+        See :func:`rfcdask.execution.progress.track`.
     """
     require_known_rows(rows, "rows")
     rows = one_column_block(rows)

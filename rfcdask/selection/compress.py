@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rfcdask._types import Array, IntArray, Matrix
-from rfcdask.blocks import CosineBlock, feature_dtype, unweighted_block
-from rfcdask.frequencies import Frequencies, draw_candidates
 from rfcdask.kernels import Kernel
-from rfcdask.seeds import stream
+from rfcdask.kernels.arrays import feature_dtype, is_sparse
+from rfcdask.kernels.frequencies import Frequencies, draw_candidates
+from rfcdask.kernels.hot_loop import CosineBlock, unweighted_block
+from rfcdask.kernels.seeds import stream
+from rfcdask.kernels.types import Array, IntArray, Matrix
 from rfcdask.selection.candidates import Candidates
 from rfcdask.selection.columns import ColumnCache
 from rfcdask.selection.objective import AllPairs, SampledPairs, Track, gram, untracked
@@ -34,7 +35,6 @@ from rfcdask.selection.refine import (
 )
 from rfcdask.selection.solvers import SOLVERS, Greedy
 from rfcdask.selection.target import PairTarget, RowTarget
-from rfcdask.sparse import is_sparse
 
 FLOAT32 = np.dtype(np.float32)
 Pairs = tuple[IntArray, IntArray]

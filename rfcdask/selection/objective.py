@@ -18,7 +18,8 @@ from typing import Protocol
 import numba
 import numpy as np
 
-from rfcdask._types import Array, IntArray
+from rfcdask.kernels.threads import map_tiles
+from rfcdask.kernels.types import Array, IntArray
 from rfcdask.selection.candidates import (
     ROW_TILE,
     Candidates,
@@ -33,7 +34,6 @@ from rfcdask.selection.candidates import (
     weighted_by_row,
 )
 from rfcdask.selection.target import PairTarget, RowTarget
-from rfcdask.threads import map_tiles
 
 TARGET_ROWS = 256
 """Rows of the target that are multiplied at a time."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rfcdask._types import Array, IntArray
+from rfcdask.kernels.threads import one_blas_thread
+from rfcdask.kernels.types import Array, IntArray
 from rfcdask.selection.columns import ColumnCache
 from rfcdask.selection.objective import DenseGram, Objective, Track, untracked
 from rfcdask.selection.refit import GrowingNNLS
 from rfcdask.selection.solvers import FrankWolfe, Giga, Greedy, Pursuit
-from rfcdask.threads import one_blas_thread
 
 MAX_STATES = 2000
 """At how many sizes the weights are kept; a longer path keeps evenly spaced ones."""

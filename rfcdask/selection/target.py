@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.utils.multiclass import type_of_target
 
-from rfcdask._types import Array, IntArray, Matrix
 from rfcdask.kernels import Kernel
+from rfcdask.kernels.threads import map_tiles, one_blas_thread
+from rfcdask.kernels.types import Array, IntArray, Matrix
 from rfcdask.selection.candidates import Candidates, slices, symmetric
-from rfcdask.threads import map_tiles, one_blas_thread
 
 _TILE, _SQUARE, _BLOCK = 256, 512, 1024
 """Rows per tile of gathered blocks, of the candidates' own sum, and of the exact kernel."""

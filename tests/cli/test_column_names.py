@@ -23,7 +23,7 @@ from rfcdask.cli import main
 from rfcdask.cli.using import load_model, rows_for
 from rfcdask.data.columns import Names
 from rfcdask.data.errors import DataError
-from rfcdask.persist import describe
+from rfcdask.persist.models import describe
 from tests.cli.conftest import run_cli
 
 NAMES = ("age", "height", "wind speed", "dose")

@@ -175,7 +175,7 @@ def test_a_lost_scheduler_says_how_to_go_on(
             future.cancel()
             return future.result()
 
-    monkeypatch.setattr("rfcdask.job.run.run_phases", lose)
+    monkeypatch.setattr("rfcdask.pipeline.run.run_phases", lose)
     monkeypatch.setattr("rfcdask.cli.fitting.Fitting._fitted_steps", lose)
     to = ["a.zarr", "--out", "out"] if command == "run" else ["a.zarr", "model"]
     done = CliRunner().invoke(main, [command, *to, "--scheduler", "threads"])

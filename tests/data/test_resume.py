@@ -378,7 +378,7 @@ def test_killed_between_the_old_store_and_the_new(tmp_path):
 import os, pathlib, sys
 import rfcdask as rf
 
-from rfcdask import replacing
+from rfcdask.persist import replacing
 
 def replace(old, new):
     os.replace(old, new)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from rfcdask.display import charts
 from rfcdask.display.comparisons import against_features, one_against_other
 from rfcdask.display.style import DARK, LIGHT, cut_apart, styles_for
-from tests.report import samples
-from tests.report.wellformed import read
+from tests.pipeline.report import samples
+from tests.pipeline.report.wellformed import read
 
 ELEMENTS = {"svg", "path", "text", "title", "image"}
 CELLS = charts.Cells(

@@ -13,7 +13,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import rfcdask as rf
-from rfcdask._types import Array
+from rfcdask.kernels.types import Array
 from tests.linear_data import blobs
 
 
@@ -153,8 +153,8 @@ def test_drawing_is_not_imported_before_it_is_needed() -> None:
     code = (
         "import sys, rfcdask.display.comparisons, rfcdask.display.html;"
         "assert 'matplotlib' not in sys.modules and 'jinja2' not in sys.modules;"
-        "import rfcdask.report, rfcdask.linear, rfcdask.features;"
-        "page = rfcdask.report.render({'format': 1, 'data': {}});"
+        "import rfcdask.pipeline.report, rfcdask.linear, rfcdask.features;"
+        "page = rfcdask.pipeline.report.render({'format': 1, 'data': {}});"
         "assert 'matplotlib' not in sys.modules;"
         "rfcdask.display.charts.curve([1, 2], [3, 4], 'x', 'y').svg();"
         "assert 'matplotlib.pyplot' not in sys.modules"

@@ -14,11 +14,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_html_repr
 
 import rfcdask as rf
-from rfcdask._types import Array
 from rfcdask.display.html import Table
 from rfcdask.display.style import DARK, LIGHT
+from rfcdask.kernels.types import Array
 from tests.linear_data import blobs
-from tests.report.wellformed import read
+from tests.pipeline.report.wellformed import read
 
 ESTIMATORS: dict[str, Any] = {
     "random": rf.RandomFeatures(8, random_state=0),

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 import rfcdask as rf
-from rfcdask.job import comparable, run_job
+from rfcdask.data.sample import gather
 from rfcdask.linear import write_zarr
-from rfcdask.sample import gather
+from rfcdask.pipeline import comparable, run_job
 
 ROWS, COLUMNS, BLOCK_ROWS = 4000, 6, 200
 BLOCK_SIZE = BLOCK_ROWS * COLUMNS * 8

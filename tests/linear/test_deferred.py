@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rfcdask as rf
-from rfcdask.blocks import NotFiniteError
-from rfcdask.deferred import DeferredRows, deferred
+from rfcdask.features.deferred import DeferredRows, deferred
+from rfcdask.kernels.arrays import NotFiniteError
 from rfcdask.linear import moments
 
 RNG = np.random.default_rng(8)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import rfcdask as rf
-from rfcdask._types import Array
+from rfcdask.kernels.types import Array
 from rfcdask.linear import training
 from rfcdask.linear.lesson import State, learn
 

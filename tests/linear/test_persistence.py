@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rfcdask as rf
-from rfcdask._types import Array
+from rfcdask.kernels.types import Array
 from rfcdask.linear import persistence
 from rfcdask.linear.persistence import Costs, seconds_to_compute
 from rfcdask.linear.runners import open_runner

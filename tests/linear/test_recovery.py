@@ -16,7 +16,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import rfcdask as rf
-from rfcdask._types import Array
+from rfcdask.kernels.types import Array
 from rfcdask.linear import training
 from rfcdask.linear.checkpoint import Checkpoint
 from rfcdask.linear.lesson import Lesson, State, learn, pick_rows, study

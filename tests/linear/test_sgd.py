@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
 import rfcdask as rf
-from rfcdask._types import Array
+from rfcdask.kernels.types import Array
 from rfcdask.linear import labels as labels_module
 from rfcdask.linear import order, training
 from rfcdask.linear.losses import CLASSIFIER_LOSSES, classification_slopes, regression_slopes

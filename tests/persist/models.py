@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import rfcdask as rf
-from rfcdask import persist
+from rfcdask.persist import models as persist
 from tests.reference import random_csr
 
 MAPS: dict[str, Any] = {

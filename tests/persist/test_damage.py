@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rfcdask as rf
-from rfcdask import persist
+from rfcdask.persist import models as persist
 from tests.persist.models import MAPS, chunk_files, edit, fitted
 
 

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import rfcdask as rf
-from rfcdask.persist import describe
+from rfcdask.persist.models import describe
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 4)).astype("float32") * [1, 10, 100, 1000]
@@ -75,7 +75,7 @@ def test_a_missing_step_is_named(saved: Path) -> None:
 
 
 def test_a_step_outside_the_folder_is_refused(saved: Path) -> None:
-    from rfcdask import persist
+    from rfcdask.persist import models as persist
 
     record = json.loads((saved / "model.json").read_text())
     record["steps"][0]["folder"] = "../elsewhere"

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import rfcdask as rf
-from rfcdask import persist, replacing
+from rfcdask.persist import models as persist
+from rfcdask.persist import replacing
 from tests.persist.models import fitted, rows
 
 
@@ -101,7 +102,7 @@ def test_a_killed_save_leaves_nothing_under_the_final_name(tmp_path: Path) -> No
         import os, signal, sys
         import numpy as np
         import rfcdask as rf
-        from rfcdask import persist
+        from rfcdask.persist import models as persist
 
         def die(*args):
             os.kill(os.getpid(), signal.SIGKILL)

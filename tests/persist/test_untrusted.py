@@ -15,7 +15,7 @@ import zarr
 from sklearn.pipeline import make_pipeline
 
 import rfcdask as rf
-from rfcdask import persist
+from rfcdask.persist import models as persist
 from tests.persist.models import edit, rows
 
 HUGE = 10**8
@@ -105,7 +105,7 @@ def test_formats_never_written_are_refused(saved: Path, number: Any) -> None:
 def test_deep_or_large_records_are_refused(
     saved: Path, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rfcdask.untrusted.JSON_BYTES", 2**22)
+    monkeypatch.setattr("rfcdask.persist.untrusted.JSON_BYTES", 2**22)
     (saved / "model.json").write_text(text % ("x" * 65 * 2**20) if "%s" in text else text)
     words = r"model\.json is damaged: (it is nested too deeply|it is larger than 67,108,864 bytes)"
     for read in (rf.load, persist.describe):

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rfcdask.execution.progress import SilentReporter
 from rfcdask.kernels import get_kernel
-from rfcdask.progress import SilentReporter
 from rfcdask.selection.compress import CompressionSettings, LabelledRows, compress
 
 SETTINGS = CompressionSettings(

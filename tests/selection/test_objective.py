@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from rfcdask import threads
-from rfcdask.blocks import CosineBlock
-from rfcdask.kernels import get_kernel
+from rfcdask.kernels import get_kernel, threads
+from rfcdask.kernels.hot_loop import CosineBlock
 from rfcdask.selection import candidates as candidates_module
 from rfcdask.selection.candidates import Candidates
 from rfcdask.selection.objective import AllPairs, SampledPairs, gram

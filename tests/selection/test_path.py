@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-from rfcdask.blocks import CosineBlock
 from rfcdask.kernels import get_kernel
+from rfcdask.kernels.hot_loop import CosineBlock
 from rfcdask.selection import Path, columns, frank_wolfe, giga, path, pursuit
 from rfcdask.selection.candidates import Candidates
 from rfcdask.selection.columns import ColumnCache

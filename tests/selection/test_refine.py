@@ -5,8 +5,7 @@ import pytest
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from rfcdask import threads
-from rfcdask.kernels import get_kernel
+from rfcdask.kernels import get_kernel, threads
 from rfcdask.selection import refine as module
 from rfcdask.selection.refine import (
     CentredCSR,

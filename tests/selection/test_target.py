@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.preprocessing import label_binarize
 
-from rfcdask.blocks import CosineBlock
 from rfcdask.kernels import get_kernel
+from rfcdask.kernels.hot_loop import CosineBlock
 from rfcdask.selection.candidates import Candidates
 from rfcdask.selection.target import RowTarget, label_columns
 from tests.reference import exact_kernel, random_csr

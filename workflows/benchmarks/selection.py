@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rfcdask.frequencies import draw_candidates
 from rfcdask.kernels import get_kernel
+from rfcdask.kernels.frequencies import draw_candidates
 from rfcdask.selection.compress import (
     CompressionSettings,
     LabelledRows,

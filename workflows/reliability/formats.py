@@ -304,7 +304,7 @@ def make_model(folder: Path) -> list[Files]:
 
 def read_model(folder: Path, draw: random.Random) -> Any:
     """Load a model and describe it; return what was learned."""
-    from rfcdask.persist import describe
+    from rfcdask.persist.models import describe
 
     describe(folder / "model")
     model = rf.load(folder / "model")
@@ -321,9 +321,9 @@ def _is_learned(name: str, value: Any) -> bool:
 
 def make_run(folder: Path) -> list[Files]:
     """Finish a small run, and leave beside it what an unfinished one has."""
-    from rfcdask.job import run_job
     from rfcdask.linear.checkpoint import Checkpoint
     from rfcdask.linear.lesson import State
+    from rfcdask.pipeline import run_job
 
     X, y = rows_and_labels()
     few = {"rows": 400, "sizes": [4], "n_candidates": 12, "n_rows": 40, "refine": 0}
@@ -348,12 +348,12 @@ def make_run(folder: Path) -> list[Files]:
 def read_run(folder: Path, draw: random.Random) -> None:
     """Read what going on with a run reads: its records, its sample, its checkpoint, its results."""
     from rfcdask.cli.report import read_results
-    from rfcdask.job.context import Context
-    from rfcdask.job.folder import RunFolder
-    from rfcdask.job.phases import PHASES
-    from rfcdask.job.run import _go_on
-    from rfcdask.job.settings import Settings
     from rfcdask.linear.checkpoint import Checkpoint
+    from rfcdask.pipeline.context import Context
+    from rfcdask.pipeline.folder import RunFolder
+    from rfcdask.pipeline.phases import PHASES
+    from rfcdask.pipeline.run import _go_on
+    from rfcdask.pipeline.settings import Settings
 
     run = RunFolder.at(folder / "run")
     parts: list[Callable[[], Any]] = [lambda: Checkpoint(run.checkpoint, {"seed": 1}).load()]
@@ -404,7 +404,7 @@ def make_config(folder: Path) -> list[Files]:
 
 def read_config(folder: Path, draw: random.Random) -> None:
     """Read settings from a file, and one of them as a pair."""
-    from rfcdask.job.settings import Settings, SettingsError, from_pairs, from_toml
+    from rfcdask.pipeline.settings import Settings, SettingsError, from_pairs, from_toml
 
     text = (folder / "a.toml").read_bytes().decode("utf-8", "replace")
     with contextlib.suppress(SettingsError):

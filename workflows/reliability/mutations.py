@@ -151,7 +151,7 @@ def mutate_npy(data: bytes, draw: random.Random) -> bytes:
 
 def mutate_model(files: Files, draw: random.Random) -> Files:
     """Change a value of a model's record and give it the checksum of what it now holds."""
-    from rfcdask import persist
+    from rfcdask.persist import models as persist
 
     path = draw.choice([name for name in files if name.endswith("model.json")])
     changed = json.loads(mutate_json(files[path], draw))

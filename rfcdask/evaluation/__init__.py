@@ -1,0 +1,1 @@
+"""Judging maps and parameters: distance to the exact kernel, comparisons, tuning."""

@@ -1,0 +1,266 @@
+"""Feature maps side by side: how near the kernel, how accurate, how fast, how large."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils.multiclass import check_classification_targets
+
+from rfcdask.data.label_checks import rows_and_labels
+from rfcdask.data.sample import draw_rows, gather, gather_finite, pick
+from rfcdask.display.charts import legend
+from rfcdask.display.comparisons import against_features
+from rfcdask.display.html import Table, render_repr
+from rfcdask.evaluation.measure import Split, fitted, measure
+from rfcdask.execution.progress import track
+from rfcdask.features import CompressedFeatures, JLFeatures, NystroemFeatures, RandomFeatures
+from rfcdask.features.base import check_count
+from rfcdask.kernels import get_kernel, resolve_gamma
+from rfcdask.kernels.arrays import check_finite
+from rfcdask.kernels.seeds import seed_of, stream
+from rfcdask.kernels.types import Array, DaskArray, Matrix
+from rfcdask.linear import RidgeClassifier
+
+METHODS = (
+    "random",
+    "jl",
+    "frank-wolfe",
+    "giga",
+    "compressed",
+    "compressed-labels",
+    "nystroem",
+    "nystroem-rpcholesky",
+)
+"""All methods by name; "giga" and "frank-wolfe" are as in the paper, "compressed" is ours."""
+MEASURED = ("kernel_error", "accuracy", "fit_seconds", "microseconds_per_row", "model_bytes")
+"""The columns with figures."""
+LABEL_WEIGHT = 0.3
+"""How much "compressed-labels" looks at the labels."""
+DRAWN = ("kernel_error", "accuracy")
+"""The columns that are drawn by themselves."""
+SPREAD = ("kernel_error", "accuracy")
+"""The columns of which the spread over repeats is told."""
+
+
+class Comparison(Table):
+    """One row a method and number of features.
+
+    Columns: ``method``, ``n_components``, ``kernel_error`` (relative, on rows held out),
+    ``accuracy`` (on rows held out), ``fit_seconds``, ``microseconds_per_row`` (of `transform`)
+    and ``model_bytes`` (what `transform` needs). Of several repeats they are means, and
+    ``kernel_error_spread`` and ``accuracy_spread`` are standard deviations.
+    """
+
+    def plot(self, axes: Any = None, *, ax: Any = None, column: str | None = None) -> Any:
+        """Draw kernel error and accuracy against the number of features; returns the axes.
+
+        Parameters
+        ----------
+        axes : sequence of two matplotlib axes, optional
+            For kernel error and accuracy; new ones are made otherwise.
+        ax : matplotlib axes, optional
+            Draw one column only, here.
+        column : str, optional
+            Draw this column only, in `ax` or new axes; "accuracy" where only `ax` is given.
+        """
+        if ax is not None or column is not None:
+            return self._plot_column(ax, column or "accuracy", named=True)
+        if axes is None:
+            import matplotlib.pyplot as plt
+
+            _, axes = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
+        for one, name in zip(axes, DRAWN, strict=True):
+            self._plot_column(one, name, named=name == DRAWN[-1])
+        return axes
+
+    def _plot_column(self, ax: Any, column: str, *, named: bool) -> Any:
+        if column not in MEASURED:
+            raise ValueError(f"column={column!r} must be one of {', '.join(MEASURED)}.")
+        chart = against_features(self.rows, column)
+        if chart is None:
+            raise ValueError(f"There is nothing to draw: no row of the comparison has {column!r}.")
+        drawn = chart.plot(ax)
+        if named:
+            legend(drawn)
+        return drawn
+
+    def _repr_html_(self) -> str:
+        return render_repr(
+            tables=[("", Table(self.rows))],
+            methods=[row["method"] for row in self.rows],
+            charts=[against_features(self.rows, name) for name in DRAWN],
+        )
+
+
+def compare(
+    X: Any,
+    y: Any,
+    methods: Sequence[str] | Mapping[str, Any] = METHODS,
+    *,
+    n_components: int | Sequence[int] = 300,
+    kernel: str = "rbf",
+    gamma: float | str = "scale",
+    n_candidates: int = 5000,
+    n_rows: int | None = 50_000,
+    n_test: int = 10_000,
+    model: Any = None,
+    repeats: int = 1,
+    random_state: Any = None,
+    client: Any = None,
+    progress: Any = None,
+) -> Comparison:
+    """Fit feature maps on the same rows and measure each on rows that none of them saw.
+
+    Parameters
+    ----------
+    X : array, CSR or dask array of shape (n, p)
+    y : array or dask array of shape (n,)
+        Labels.
+    methods : sequence of str, or dict of name to unfitted feature map
+        Names are those of `METHODS`. Maps of your own need a parameter ``n_components``, and keep
+        their ``random_state`` in every repeat.
+    n_components : int or sequence of int
+        Numbers of features to try.
+    kernel, gamma, n_candidates
+        Given to all methods by name. A rule for gamma is resolved once, for all of them.
+    n_rows : int or None
+        Rows to learn from, drawn at random; None takes all that are not held out.
+    n_test : int
+        Rows held out, at most a fifth of all.
+    model : classifier, optional
+        What is trained on the features; ``RidgeClassifier()`` unless given.
+    repeats : int
+        How many times all is done anew, with other rows held out and other random features; the
+        table then has means, and the spread of errors and accuracies.
+    random_state : int, RandomState, Generator or None
+    client : distributed.Client, optional
+        Where to compute: this client, else the current one, else local threads.
+    progress : bool, str or callable, optional
+        See :func:`rfcdask.execution.progress.track`.
+
+    Returns
+    -------
+    Comparison
+
+    Notes
+    -----
+    A map that looks at labels no longer approximates the kernel alone: judge "compressed-labels"
+    by its accuracy. Nyström maps store rows of the training data.
+    """
+    check_count("repeats", repeats)
+    check_count("n_test", n_test, 2)
+    if n_rows is not None:
+        check_count("n_rows", n_rows, 2)
+    _check_methods(methods)
+    known = get_kernel(kernel)
+    X, y = rows_and_labels(X, y)
+    if X.shape[0] < 10:
+        raise ValueError(f"X has {X.shape[0]} rows; at least 10 are needed to hold some out.")
+    if not isinstance(X, da.Array):
+        check_finite(X)
+    seed = seed_of(random_state)
+    sizes = [n_components] if isinstance(n_components, (int, np.integer)) else list(n_components)
+    learner = RidgeClassifier() if model is None else model
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    total = int(repeats) * len(sizes) * len(methods)
+    with track("comparing", total, "maps", progress=progress) as reporter:
+        for again in range(repeats):
+            data = _split(X, y, n_rows, n_test, seed + again, client)
+            width = resolve_gamma(gamma, known, data.test)
+            maps = make_maps(methods, kernel, width, n_candidates, seed + again)
+            for name, size, feature_map in _with_sizes(maps, sizes):
+                reporter.note(f"{name}, {size} features")
+                row = _measure(name, size, feature_map, learner, data, seed + again, client)
+                found.setdefault((name, size), []).append(row)
+                reporter.advance()
+    return Comparison([_together(rows) for rows in found.values()])
+
+
+def _together(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return one row for all repeats of a method and size."""
+    if len(rows) == 1:
+        return rows[0]
+    means = {name: float(np.mean([row[name] for row in rows])) for name in MEASURED}
+    spreads = {
+        f"{name}_spread": float(np.std([row[name] for row in rows], ddof=1)) for name in SPREAD
+    }
+    return rows[0] | means | {"model_bytes": rows[0]["model_bytes"]} | spreads
+
+
+def _split(X: Any, y: Any, n_rows: int | None, n_test: int, seed: int, client: Any) -> Split:
+    n = X.shape[0]
+    held = min(n_test, n // 5)
+    kept = n - held if n_rows is None else min(n_rows, n - held)
+    drawn = draw_rows(n, held + kept, stream(seed, "compare"))
+    test, train = np.sort(drawn[:held]), np.sort(drawn[held:])
+    labels = gather(y, test, client)
+    check_classification_targets(labels)
+    learn_from = _take(X, train)
+    targets = _take(y, train) if isinstance(X, da.Array) else gather(y, train, client)
+    if isinstance(learn_from, da.Array) and isinstance(targets, da.Array):
+        targets = targets.rechunk({0: learn_from.chunks[0]})
+    return Split(learn_from, targets, gather_finite(X, test, client), labels)
+
+
+def _take(array: Any, rows: Array) -> Matrix | DaskArray:
+    taken: Matrix | DaskArray = pick(array, rows) if isinstance(array, da.Array) else array[rows]
+    return taken
+
+
+def _check_methods(methods: Any) -> None:
+    if isinstance(methods, Mapping):
+        return
+    unknown = [methods] if isinstance(methods, str) else [n for n in methods if n not in METHODS]
+    if unknown:
+        raise ValueError(f"methods: {unknown[0]!r} is not in the list of {', '.join(METHODS)}.")
+
+
+def make_maps(
+    methods: Sequence[str] | Mapping[str, Any],
+    kernel: str,
+    gamma: float,
+    n_candidates: int,
+    seed: int,
+    *,
+    label_weight: float = LABEL_WEIGHT,
+    **ours: Any,
+) -> dict[str, Any]:
+    """Return the unfitted maps of the names in `METHODS`, or those given, by name.
+
+    `ours` are further parameters of "compressed" and "compressed-labels", such as ``refine``.
+    """
+    if isinstance(methods, Mapping):
+        return dict(methods)
+    common: dict[str, Any] = {"kernel": kernel, "gamma": gamma, "random_state": seed}
+    many = common | {"n_candidates": n_candidates}
+    made = {
+        "random": lambda: RandomFeatures(**common),
+        "jl": lambda: JLFeatures(300, **many),
+        "frank-wolfe": lambda: CompressedFeatures.paper(300, solver="frank-wolfe", **many),
+        "giga": lambda: CompressedFeatures.paper(300, solver="giga", **many),
+        "compressed": lambda: CompressedFeatures(**many, **ours),
+        "compressed-labels": lambda: CompressedFeatures(label_weight=label_weight, **many, **ours),
+        "nystroem": lambda: NystroemFeatures(300, landmarks="uniform", **common),
+        "nystroem-rpcholesky": lambda: NystroemFeatures(300, landmarks="rpcholesky", **common),
+    }
+    return {name: made[name]() for name in methods}
+
+
+def _with_sizes(maps: dict[str, Any], sizes: list[int]) -> Iterator[tuple[str, int, Any]]:
+    for name, feature_map in maps.items():
+        for size in sizes:
+            yield name, int(size), clone(feature_map).set_params(n_components=int(size))
+
+
+def _measure(
+    name: str, size: int, feature_map: Any, learner: Any, data: Split, seed: int, client: Any
+) -> dict[str, Any]:
+    start = time.perf_counter()
+    fitted(feature_map, data.X, data.y, client)
+    seconds = time.perf_counter() - start
+    return measure(name, size, feature_map, seconds, learner, data, seed, client)

@@ -1,0 +1,1 @@
+"""Where work runs: threads or a cluster, how it is sent and waited for, and progress."""

@@ -1,0 +1,324 @@
+"""Where the work is done: local worker processes, threads, or a cluster that is already there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask.config
+from dask.utils import parse_timedelta
+
+from rfcdask.execution.cluster_checks import (
+    check_versions,
+    check_workers,
+    other_protocol,
+    quiet_about_versions,
+)
+from rfcdask.execution.cluster_security import make_security
+from rfcdask.execution.compute import current_client
+from rfcdask.kernels.threads import available_cpus
+
+TIMEOUT = "10s"
+"""How long to try to reach a scheduler."""
+WORKER_SECONDS = 5.0
+"""How long to wait for the first worker before saying that there is none."""
+RESTART = "5 minutes"
+"""How long a local worker that died may take to come back."""
+CORES_A_WORKER = 4
+"""A worker process costs 250 MB before it does anything and the hot loops let go of the GIL."""
+DASHBOARD = "127.0.0.1:0"
+_ADDRESS = re.compile(r"[^/\\\s]+:\d+")
+
+
+@contextmanager
+def connect(
+    where: Any = "local",
+    *,
+    n_workers: int | None = None,
+    threads_per_worker: int | None = None,
+    memory_limit: str | int | float | None = None,
+    security: Any = None,
+    timeout: str | float = TIMEOUT,
+    dashboard_address: str = DASHBOARD,
+) -> Iterator[Any]:
+    """Work on a cluster, or on the threads of this process, while the block runs.
+
+    What was started here is closed at the end, also after an error or Ctrl-C. A cluster that was
+    there before is left as it is.
+
+    Parameters
+    ----------
+    where : str, path, cluster, client or None, default="local"
+        ``"local"`` starts worker processes on this machine; ``"threads"`` uses threads of this
+        process and no cluster; an address (``"tcp://host:8786"``, ``"tls://host:8786"``) or the
+        path of a scheduler file goes to a running scheduler, as does a Dask cluster object. None
+        takes the environment variable ``DASK_SCHEDULER_ADDRESS`` or Dask's configuration
+        (``scheduler-address``), and ``"local"`` where neither is set.
+    n_workers : int, optional
+        Worker processes of a local cluster; by default one for every four cores.
+    threads_per_worker : int, optional
+        Threads of each, or of this process with ``"threads"``; by default all cores are used.
+    memory_limit : str, int or float, optional
+        Memory of each local worker, such as ``"2GB"``; by default the machine's is shared out.
+    security : distributed.Security, dict, or True, optional
+        How to speak TLS: a ready object, or paths ``{"ca_file": ..., "cert": ..., "key": ...}``.
+        Otherwise Dask's configuration (``distributed.comm.tls``) counts. True gives a local
+        cluster certificates of its own.
+    timeout : str or float, default="10s"
+        How long to try to reach a running scheduler, and to wait for its file to be written.
+    dashboard_address : str
+        Where a local cluster shows its dashboard; any free port of this machine by default.
+
+    Yields
+    ------
+    distributed.Client or None
+        The client, which is also the current one; None with ``"threads"``.
+
+    Examples
+    --------
+    >>> import rfcdask as rf
+    >>> with rf.connect("threads") as client:
+    ...     client is None
+    True
+    """
+    target = _configured(where)
+    with ExitStack() as stack:
+        if _is_client(target):
+            yield target
+        elif isinstance(target, str) and target == "threads":
+            yield stack.enter_context(_threads(n_workers, threads_per_worker))
+        elif isinstance(target, str) and target == "local":
+            local = _local_cluster(
+                n_workers, threads_per_worker, memory_limit, security, dashboard_address
+            )
+            yield stack.enter_context(_client(stack.enter_context(local), None, "60s"))
+        else:
+            _refuse_local_settings(n_workers, threads_per_worker, memory_limit)
+            yield stack.enter_context(_remote_client(target, security, timeout))
+
+
+def _configured(where: Any) -> Any:
+    if where is not None:
+        return where
+    chosen = os.environ.get("DASK_SCHEDULER_ADDRESS") or dask.config.get("scheduler-address", None)
+    return chosen or "local"
+
+
+def _is_client(target: Any) -> bool:
+    return hasattr(target, "scheduler_info") and hasattr(target, "submit")
+
+
+def _refuse_local_settings(*settings: Any) -> None:
+    if any(setting is not None for setting in settings):
+        raise ValueError(
+            "n_workers, threads_per_worker and memory_limit describe a local cluster; a running "
+            "one has its own: leave them out."
+        )
+
+
+@contextmanager
+def _threads(n_workers: int | None, threads: int | None) -> Iterator[None]:
+    if n_workers not in (None, 1):
+        raise ValueError(
+            f"n_workers={n_workers} does not go with 'threads'; give threads_per_worker instead."
+        )
+    with dask.config.set(scheduler="threads", num_workers=threads or available_cpus()):
+        yield None
+
+
+@contextmanager
+def _local_cluster(
+    n_workers: int | None,
+    threads: int | None,
+    memory_limit: str | int | float | None,
+    security: Any,
+    dashboard_address: str,
+) -> Iterator[Any]:
+    from distributed import LocalCluster
+
+    _refuse_unguarded_script()
+    workers, threads = size_of_cluster(n_workers, threads)
+    more = {} if memory_limit is None else {"memory_limit": memory_limit}
+    with _closing_what_failed_to_start():
+        cluster = LocalCluster(
+            n_workers=workers,
+            threads_per_worker=threads,
+            processes=True,
+            dashboard_address=dashboard_address,
+            security=True if security is True else make_security(security),
+            **more,
+        )
+    # By default the cluster gives a worker up for good that takes 15 s to restart, as on a busy
+    # machine, and then nobody is left to do the work.
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": RESTART}), cluster:
+        yield cluster
+
+
+def size_of_cluster(n_workers: int | None, threads: int | None) -> tuple[int, int]:
+    """Return processes and threads of each for this machine: few processes, all cores."""
+    from dask.system import CPU_COUNT  # knows the limits of containers
+
+    for name, value in (("n_workers", n_workers), ("threads_per_worker", threads)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name}={value} must be at least 1.")
+    if n_workers is None:
+        n_workers = max(1, round(CPU_COUNT / (threads or CORES_A_WORKER)))
+    return n_workers, threads or max(1, -(-CPU_COUNT // n_workers))
+
+
+_GUARD = (
+    "A script that starts a local cluster must do so under `if __name__ == '__main__':`, because "
+    "worker processes import the script again; or use rf.connect('threads')."
+)
+
+
+def _refuse_unguarded_script() -> None:
+    """Raise in a worker that imports the script of its parent, before it starts workers too."""
+    import multiprocessing
+
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise RuntimeError(_GUARD)
+
+
+@contextmanager
+def _closing_what_failed_to_start() -> Iterator[None]:
+    """Close a cluster whose start was broken off; Ctrl-C there leaves its processes behind."""
+    from distributed import SpecCluster
+
+    before = set(SpecCluster._instances)
+    try:
+        yield
+    except BaseException as error:
+        for cluster in set(SpecCluster._instances) - before:
+            cluster.close(timeout=10)
+        if isinstance(error, RuntimeError) and "start" in str(error):
+            raise RuntimeError(f"The local workers did not start ({error}). {_GUARD}") from error
+        raise
+
+
+@contextmanager
+def _client(target: Any, security: Any, timeout: str | float) -> Iterator[Any]:
+    from distributed import Client
+
+    try:
+        with quiet_about_versions():
+            client = Client(target, security=security, timeout=timeout)
+        with client:
+            yield client
+    finally:
+        _forget_lost_clients()
+
+
+def _forget_lost_clients() -> None:
+    """Let Dask compute again where it did before, whatever became of a client.
+
+    A client names itself in Dask's configuration. One that could not connect, in a way that Dask
+    does not know, stays the current client, and one that closes before a later one leaves its name
+    there: nothing can be computed after that.
+    """
+    client = current_client()
+    if client is not None and client.status == "connecting":
+        client.close(timeout=5)
+        client = current_client()
+    if client is None and dask.config.get("scheduler", None) == "dask.distributed":
+        del dask.config.config["scheduler"]
+
+
+@contextmanager
+def _remote_client(target: Any, security: Any, timeout: str | float) -> Iterator[Any]:
+    seconds = parse_timedelta(timeout)
+    address = _address(target, seconds)
+    shown = address if isinstance(address, str) else getattr(address, "scheduler_address", address)
+    made = make_security(security, str(shown)) if isinstance(address, str) else None
+    with ExitStack() as stack:
+        try:
+            client = stack.enter_context(_client(address, made, seconds))
+        except (OSError, RuntimeError, ValueError) as error:
+            raise ConnectionError(_unreachable(shown, seconds, error)) from error
+        check_workers(client, str(shown), min(seconds, WORKER_SECONDS))
+        check_versions(client)
+        yield client
+
+
+def _unreachable(address: Any, seconds: float, error: Exception) -> str:
+    if remedy := other_protocol(str(address)):
+        return f"The scheduler at {address} cannot be spoken to: {remedy}."
+    tls = " and that its certificates are those given" if str(address).startswith("tls") else ""
+    return (
+        f"No Dask scheduler answers at {address} within {seconds:g} s ({_first_line(error)}); "
+        f"check that it runs and that this machine may reach it{tls}, or leave the address out to "
+        "work locally."
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    deepest = error
+    while deepest.__cause__ is not None:
+        deepest = deepest.__cause__
+    lines = str(deepest).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(deepest).__name__
+
+
+def _address(target: Any, seconds: float) -> Any:
+    """Return an address, or a cluster object as it is."""
+    if not isinstance(target, (str, os.PathLike)):
+        if hasattr(target, "scheduler_address"):
+            return target
+        raise TypeError(
+            f"where={target!r} is not known; give 'local', 'threads', an address such as "
+            "'tcp://host:8786', the path of a scheduler file, or a Dask cluster."
+        )
+    text = os.fspath(target)
+    if "://" in text:
+        return text
+    if _ADDRESS.fullmatch(text) and not Path(text).exists():
+        return f"tcp://{text}"
+    return _address_in_file(Path(text), seconds)
+
+
+def _address_in_file(path: Path, seconds: float) -> str:
+    """Read a scheduler file; one that is still being written is waited for."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return _read_address(path)
+        except (FileNotFoundError, json.JSONDecodeError) as error:
+            # A wrong name is said at once: such files are called scheduler.json by everybody.
+            absent = isinstance(error, FileNotFoundError) and path.suffix != ".json"
+            if absent or time.monotonic() > deadline:
+                raise _bad_file(path, error) from None
+        time.sleep(0.1)
+
+
+def _read_address(path: Path) -> str:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
+    except (OSError, UnicodeDecodeError) as error:
+        raise _bad_file(path, error) from error
+    address = found.get("address") if isinstance(found, dict) else None
+    if not isinstance(address, str):
+        raise ValueError(f"The scheduler file {str(path)!r} names no address; give {_WANTED}.")
+    return address
+
+
+_WANTED = "the file that `dask scheduler --scheduler-file` writes"
+
+
+def _bad_file(path: Path, error: Exception) -> Exception:
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(
+            f"There is no scheduler file {str(path)!r}; give {_WANTED}, an address such as "
+            "'tcp://host:8786', 'local' or 'threads'."
+        )
+    return ValueError(
+        f"The scheduler file {str(path)!r} cannot be read as JSON ({_first_line(error)}); give "
+        f"{_WANTED}."
+    )

@@ -1,0 +1,70 @@
+"""What every block of rows is asked: CSR or dense, which precision, all finite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from rfcdask.kernels.types import Array, Matrix
+
+
+def is_sparse(X: Any) -> bool:
+    """Tell whether X is a scipy sparse array or matrix.
+
+    scipy's own function narrows the type to a class without attributes, which no caller can use.
+    """
+    return bool(sp.issparse(X))
+
+
+def as_csr(X: Matrix) -> Matrix:
+    """Return X as it is, or as CSR where it is sparse in another format."""
+    return X.tocsr() if is_sparse(X) and X.format != "csr" else X
+
+
+def feature_dtype(dtype: np.dtype) -> np.dtype:
+    """Return the dtype of features of such data: float32 stays, small integers become float32."""
+    return np.dtype(np.float64) if dtype.itemsize > 8 else np.result_type(dtype, np.float32)
+
+
+class NotFiniteError(ValueError):
+    """A block held NaN or infinity; carries the row and the column inside the block."""
+
+    def __init__(self, row: int, column: int, value: float, where: str = "") -> None:
+        self.row, self.column, self.value = row, column, value
+        name, remedy = "infinity", "drop such rows, or replace it by a number, first"
+        if np.isnan(value):
+            name = "NaN"
+            remedy = "drop or fill such rows first (for example with sklearn.impute.SimpleImputer)"
+        super().__init__(f"Input X contains {name} at row {row}, column {column}{where}; {remedy}.")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_remake_not_finite, (self.row, self.column, self.value, str(self)))
+
+
+def _remake_not_finite(row: int, column: int, value: float, message: str) -> NotFiniteError:
+    error = NotFiniteError(row, column, value)
+    error.args = (message,)
+    return error
+
+
+def check_finite(X: Matrix, first_row: int = 0, where: str = "") -> None:
+    """Raise `NotFiniteError` naming the first row and column of X that is NaN or infinite."""
+    values = X.data if is_sparse(X) else X
+    if values.dtype.kind != "f" or _sum_is_finite(values):
+        return
+    bad = np.argwhere(~np.isfinite(values))
+    if not len(bad):  # finite values whose sum overflowed
+        return
+    if is_sparse(X):
+        entry = int(bad[0, 0])
+        row = int(np.searchsorted(np.asarray(X.indptr), entry, side="right")) - 1
+        raise NotFiniteError(first_row + row, int(X.indices[entry]), float(values[entry]), where)
+    row, column = (int(k) for k in bad[0])
+    raise NotFiniteError(first_row + row, column, float(values[row, column]), where)
+
+
+def _sum_is_finite(values: Array) -> bool:
+    with np.errstate(invalid="ignore", over="ignore"):  # infinities may meet, large values add up
+        return bool(np.isfinite(values.sum(dtype=np.float64)))

@@ -1,0 +1,133 @@
+"""Columns of mean 0 and variance 1, lazily, as a step of a pipeline that can be saved."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Self
+
+import dask.array as da
+import numpy as np
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from rfcdask.data import Dataset
+from rfcdask.data.sample import to_dense
+from rfcdask.data.stats import ColumnStats, column_stats, merge
+from rfcdask.data.views import standardized
+from rfcdask.execution.progress import track
+from rfcdask.features.lazy_output import lazy_on_dask
+from rfcdask.kernels.arrays import check_finite, feature_dtype
+from rfcdask.kernels.types import Array, DaskArray, FloatArray
+from rfcdask.linear.inputs import as_matrix, dense, make_blocks
+from rfcdask.linear.runners import open_runner
+from rfcdask.linear.stream import consecutive_groups, stream_folds
+
+
+@lazy_on_dask
+class Standardizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Takes the mean off each column and divides by its deviation; constant columns become 0.
+
+    Attributes
+    ----------
+    mean_, deviation_ : arrays of shape (n_features_in_,)
+
+    Examples
+    --------
+    >>> import numpy as np, rfcdask as rf
+    >>> X = np.array([[1.0, 5.0], [3.0, 5.0]])
+    >>> rf.Standardizer().fit_transform(X)
+    array([[-1.,  0.],
+           [ 1.,  0.]])
+    """
+
+    mean_: FloatArray
+    deviation_: FloatArray
+
+    def fit(self, X: Any, y: Any = None, *, client: Any = None) -> Self:
+        """Read all rows once.
+
+        Parameters
+        ----------
+        X : array or dask array of shape (n, p)
+        y : ignored
+        client : distributed.Client, optional
+            Where to compute: this client, else the current one, else local threads.
+        """
+        matrix = as_matrix(X, self)
+        validate_data(self, X, reset=True, skip_check_array=True)
+        stats = _statistics(matrix, client)
+        wrong = ~np.isfinite(stats.variance)
+        if wrong.any():
+            raise ValueError(
+                f"X holds NaN or infinity in column {int(np.argmax(wrong))}, or values too large "
+                "to square; leave such rows out."
+            )
+        return self._keep(stats.mean, stats.variance)
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> Standardizer:
+        """Return one with the statistics that a store keeps: the same map as its `standardize`."""
+        made = cls()
+        made.n_features_in_ = dataset.shape[1]
+        return made._keep(dataset.mean, dataset.variance)
+
+    def _keep(self, mean: FloatArray, variance: FloatArray) -> Self:
+        deviation = np.sqrt(variance)
+        deviation[deviation == 0] = 1.0
+        self.mean_, self.deviation_ = mean, deviation
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Standardize rows: numpy in, numpy out; dask in, lazy dask out; float32 stays float32."""
+        check_is_fitted(self)
+        if not isinstance(X, da.Array):
+            X = validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite=False)
+            check_finite(X)
+            return _standard(X, self.mean_, self.deviation_, feature_dtype(X.dtype))
+        matrix = as_matrix(X, self, keep_empty=True)
+        validate_data(self, matrix, reset=False, skip_check_array=True)
+        dtype = feature_dtype(matrix.dtype)
+        function = partial(_standard, mean=self.mean_, deviation=self.deviation_, dtype=dtype)
+        return matrix.map_blocks(function, dtype=dtype, meta=np.empty((0, 0), dtype))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _statistics(X: DaskArray, client: Any) -> ColumnStats:
+    blocks = make_blocks(X)
+    with (
+        open_runner(client) as runner,
+        track("column statistics", float(X.shape[0]), "rows") as reporter,
+    ):
+        parts = []
+        groups = consecutive_groups(len(blocks), 1)
+        for index, part in enumerate(stream_folds(runner, blocks, groups, _add_block, None)):
+            parts.append(part)
+            reporter.advance(blocks.rows[index])
+    return merge(parts)
+
+
+def _add_block(_: Any, block: tuple[Any, ...], index: int) -> ColumnStats:
+    return column_stats(dense(block[0]))
+
+
+def _standard(X: Array, mean: FloatArray, deviation: FloatArray, dtype: Any) -> Array:
+    """Do what a data set's `standardize` does."""
+    return standardized(to_dense(X), mean, deviation, dtype)
+
+
+def wants_standardizing(dataset: Dataset) -> bool:
+    """Tell whether columns have units of their own: some value lies outside -1 to 1.
+
+    Images scaled to 0..1 and binary columns are worse off standardized; measurements are lost
+    without it, because a kernel then sees only the column with the largest numbers.
+    """
+    if "min" not in dataset.attrs:
+        return False
+    factor = abs(float(dataset.attrs.get("scale") or 1.0))
+    extremes = [*dataset.attrs["min"], *dataset.attrs["max"]]
+    return any(value is None or abs(value) * factor > 1.0 for value in extremes)

@@ -1,0 +1,382 @@
+"""Saved models: a folder with one JSON file and one zarr group, never pickle.
+
+``model.json`` holds the class, its parameters, the numbers that were learned, the version of the
+package, the seed and a format number; ``arrays.zarr`` holds the learned arrays, each chunk with a
+checksum and each array with a digest in ``model.json``. What a folder claims is checked before it
+is believed: a model may come from anybody. A folder is written beside its final name and moved
+there whole, so a model that can be seen is complete. A pipeline is a folder of such folders, one a
+step, with a ``model.json`` that names them in order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import scipy.sparse as sp
+import zarr
+from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
+
+from rfcdask._version import __version__
+from rfcdask.kernels import KERNELS, Kernel
+from rfcdask.kernels.arrays import is_sparse
+from rfcdask.kernels.types import Array
+from rfcdask.persist.persistable import PERSISTABLE, check_class, is_pipeline
+from rfcdask.persist.replacing import disk_errors, followed, put_in_place
+from rfcdask.persist.untrusted import check_zarr, faults_as, read_json
+
+FORMAT = 2
+"""Raised whenever older versions could not read what is written; 2 knows pipelines."""
+_JSON, _ARRAYS = "model.json", "arrays.zarr"
+_LIST_BYTES = 2**26
+"""Most bytes of an array that ``model.json`` itself holds."""
+
+
+class DamagedModelError(ValueError):
+    """A file of a saved model is missing, damaged or of another model."""
+
+
+def save(
+    obj: Any,
+    path: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    about: dict[str, Any] | None = None,
+) -> None:
+    """Write a fitted feature map, model or pipeline of them to a folder.
+
+    Parameters
+    ----------
+    obj : estimator of this package, or scikit-learn Pipeline of such
+    path : path
+        A folder that does not exist yet.
+    overwrite : bool, default=False
+        Whether an existing saved model there may be replaced.
+    about : dict, optional
+        Anything JSON can hold that should stay with the model, such as where its data came from;
+        :func:`describe` gives it back.
+    """
+    check_class(obj)
+    target = followed(Path(path))
+    if target.exists() and not (overwrite and _is_model(target)):
+        raise FileExistsError(
+            f"{target} exists already; choose another path"
+            + (", or pass overwrite=True." if _is_model(target) else ": it is not a saved model.")
+        )
+    with disk_errors(target):
+        _write_aside(obj, target, about)
+
+
+def _write_aside(obj: Any, target: Path, about: dict[str, Any] | None) -> None:
+    """Write a model beside its place and move it there whole."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Not tempfile.mkdtemp: what it makes nobody else may read.
+    work = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
+    work.mkdir()
+    try:
+        _write(obj, work, about)
+        put_in_place(work, target)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read what :func:`save` wrote.
+
+    Raises
+    ------
+    FileNotFoundError
+        When there is no saved model at that path.
+    ValueError
+        When the model was written in a newer format, or a file of it is damaged or missing.
+    """
+    folder = Path(path)
+    record = _checked_record(folder)
+    with _damage_of(folder / _JSON):
+        if record["class"] == "Pipeline":
+            return _load_pipeline(record, folder)
+        kind = PERSISTABLE[record["class"]]()
+        obj = kind(**{name: _decode(value) for name, value in record["parameters"].items()})
+        for name, value in record["state"].items():
+            _check_learned(name)
+            setattr(obj, name, _read_value(value, folder))
+    return obj
+
+
+def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what a saved model says of itself, without its arrays.
+
+    Returns
+    -------
+    dict
+        ``class``, ``version``, ``format``, ``seed``, ``about`` and ``parameters``, or the same of
+        each of the ``steps`` of a pipeline.
+    """
+    folder = Path(path)
+    record = _checked_record(folder)
+    kept = ("class", "version", "format", "seed", "about", "parameters")
+    shown = {key: record[key] for key in kept if key in record}
+    with _damage_of(folder / _JSON):
+        if record["class"] == "Pipeline":
+            shown["steps"] = {name: describe(place) for name, place in _steps(record, folder)}
+    return shown
+
+
+def _checked_record(folder: Path) -> dict[str, Any]:
+    if not _is_model(folder):
+        raise FileNotFoundError(f"{folder} is not a saved rfcdask model: it has no {_JSON}.")
+    record = _read_record(folder / _JSON)
+    if record["format"] > FORMAT:
+        raise ValueError(
+            f"{folder} has model format {record['format']}, written by rfcdask "
+            f"{record.get('version')}; this is rfcdask {__version__}, which reads up to format "
+            f"{FORMAT}: upgrade rfcdask."
+        )
+    if record.pop("checksum", None) != _checksum(record) or "class" not in record:
+        raise _damaged(folder / _JSON, "its checksum is that of another content")
+    return record
+
+
+def _load_pipeline(record: dict[str, Any], folder: Path) -> Any:
+    from sklearn.pipeline import Pipeline
+
+    return Pipeline([(name, load(place)) for name, place in _steps(record, folder)])
+
+
+def _steps(record: dict[str, Any], folder: Path) -> list[tuple[str, Path]]:
+    """Return names and folders of a pipeline's steps, after making sure that they are its own."""
+    steps = []
+    for index, step in enumerate(record["steps"]):
+        place = folder / _step_folder(index)
+        if step["folder"] != place.name:
+            raise ValueError(f"{step['folder']!r} is no folder of a step")
+        # As every record holds the checksums of those within it, none can hold itself.
+        if not _is_model(place) or _read_record(place / _JSON).get("checksum") != step["checksum"]:
+            raise ValueError(f"{place.name} is missing or a step of another pipeline")
+        steps.append((str(step["name"]), place))
+    return steps
+
+
+def _step_folder(index: int) -> str:
+    return f"step-{index}"
+
+
+def _damage_of(what: Any) -> AbstractContextManager[None]:
+    """Say of every fault in the block what is damaged by it."""
+    return faults_as(lambda why: _damaged(what, why), DamagedModelError)
+
+
+def _damaged(what: Any, why: str) -> DamagedModelError:
+    why = why.partition(" Stored:")[0].rstrip(".")  # the bytes that differ may follow
+    return DamagedModelError(f"{what} is damaged: {why}; save the model again, or restore a copy.")
+
+
+def _check_learned(name: str) -> None:
+    """Only learned names are set, never methods or what Python itself looks up."""
+    if name.startswith("_") or not name.endswith("_"):
+        raise ValueError(f"{name!r} is not the name of a learned value")
+
+
+def _is_model(folder: Path) -> bool:
+    return (folder / _JSON).is_file()
+
+
+def _write(obj: Any, folder: Path, about: dict[str, Any] | None = None) -> str:
+    """Write a model to a folder and return its checksum."""
+    head = {"format": 1, "version": __version__, "class": type(obj).__name__}
+    body = _write_steps(obj, folder) if is_pipeline(obj) else _write_parts(obj, folder)
+    record = head | body | ({} if about is None else {"about": about})
+    record = json.loads(json.dumps(record, allow_nan=True))  # as it will be read
+    record["checksum"] = _checksum(record)
+    (folder / _JSON).write_text(json.dumps(record, indent=1, allow_nan=True) + "\n")
+    return str(record["checksum"])
+
+
+def _write_steps(pipeline: Any, folder: Path) -> dict[str, Any]:
+    steps = []
+    for index, (name, step) in enumerate(pipeline.steps):
+        place = folder / _step_folder(index)
+        place.mkdir()
+        steps.append({"name": name, "folder": place.name, "checksum": _write(step, place)})
+    return {"format": 2, "steps": steps}
+
+
+def _write_parts(obj: Any, folder: Path) -> dict[str, Any]:
+    store = zarr.open_group(folder / _ARRAYS, mode="w")
+    state = {
+        name: _write_value(store, name, value)
+        for name, value in vars(obj).items()
+        if name.endswith("_") and not name.startswith("_")
+    }
+    parameters = {k: _encode(k, v) for k, v in obj.get_params(deep=False).items()}
+    return {"seed": getattr(obj, "seed_", None), "parameters": parameters, "state": state}
+
+
+def _checksum(record: dict[str, Any]) -> str:
+    """Return the digest of a record's content, whatever its spaces and order."""
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def _encode(name: str, value: Any) -> Any:
+    if isinstance(value, Kernel) and value is KERNELS.get(value.name):
+        return value.name
+    if isinstance(value, Kernel):
+        raise ValueError(
+            f"{name}={value.name!r} is a kernel of your own, which cannot be saved without pickle; "
+            "save frequencies_, phases_ and weights_ yourself."
+        )
+    if isinstance(value, (np.random.RandomState, np.random.Generator)):
+        return None  # what it drew is in seed_
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return {"list": value.tolist(), "dtype": value.dtype.str}
+    if isinstance(value, (list, tuple)):
+        return [_encode(name, item) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, dict):  # JSON would make strings of the keys
+        return {"items": [[_encode(name, k), _encode(name, v)] for k, v in value.items()]}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise ValueError(f"{name}={value!r} cannot be saved without pickle; use numbers or strings.")
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, dict) and set(value) == {"list", "dtype"}:
+        return _listed(value["list"], value["dtype"])
+    if isinstance(value, dict) and set(value) == {"items"}:
+        return {_decode(k): _decode(v) for k, v in value["items"]}
+    if isinstance(value, list):
+        return [_decode(item) for item in value]
+    return value
+
+
+def _listed(values: Any, dtype: str) -> Array:
+    """Return an array that was written as a list, unless its type makes it absurdly large."""
+    plain, kind = np.array(values), np.dtype(dtype)
+    if kind.kind not in "biufcUS" or plain.size * kind.itemsize > _LIST_BYTES:
+        raise ValueError(
+            f"a list of {plain.size} values of type {dtype} is refused: numbers and text of at "
+            f"most {_LIST_BYTES:,} bytes are read"
+        )
+    return plain.astype(kind)
+
+
+def _write_value(group: zarr.Group, name: str, value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return _write_array(group, name, value)
+    if is_sparse(value):
+        value = sp.csr_array(value)
+        parts = [
+            _write_array(group, f"{name}{part}", getattr(value, part))
+            for part in ("data", "indices", "indptr")
+        ]
+        return {"csr": parts, "shape": list(value.shape)}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        fields = zip(value._fields, value, strict=True)
+        record = {field: _write_value(group, name + field, item) for field, item in fields}
+        return {"tuple": type(value).__name__, "fields": record}
+    return {"value": _encode(name, value)}
+
+
+def _write_array(group: zarr.Group, name: str, values: Array) -> Any:
+    if values.dtype.kind in "OUS":
+        if not all(isinstance(item, (str, np.str_)) for item in values.ravel()):
+            raise ValueError(f"{name} holds objects that cannot be saved without pickle.")
+        return {"strings": values.tolist()}
+    if not _is_finite(values):
+        raise ValueError(f"{name} holds values that are not finite; fit the model again.")
+    array = group.create_array(
+        name,
+        shape=values.shape,
+        dtype=values.dtype,
+        chunks=tuple(max(n, 1) for n in values.shape) if values.nbytes < 2**24 else "auto",
+        filters=None,
+        serializer=BytesCodec(),
+        compressors=[ZstdCodec(level=3), Crc32cCodec()],
+        config={"write_empty_chunks": True},  # a chunk that is not there has been lost
+    )
+    array[...] = values
+    shape, dtype = list(values.shape), values.dtype.str
+    return {"array": name, "shape": shape, "dtype": dtype, "sha256": _digest(values)}
+
+
+def _is_finite(values: Array) -> bool:
+    return values.dtype.kind not in "fc" or bool(np.isfinite(values).all())
+
+
+def _digest(values: Array) -> str:
+    return hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    with _damage_of(path):
+        record = read_json(path)
+        if type(record["format"]) is not int or record["format"] < 1:
+            raise ValueError(f"format {record['format']!r} is none that was ever written")
+        return dict(record)
+
+
+def _read_value(value: dict[str, Any], folder: Path) -> Any:
+    if "array" in value:
+        return _read_array(folder, value)
+    if "strings" in value:
+        return _strings(value["strings"])
+    if "csr" in value:
+        parts = [_read_value(part, folder) for part in value["csr"]]
+        matrix = sp.csr_array(tuple(parts), shape=tuple(value["shape"]))
+        matrix.check_format(full_check=True)  # an index beyond the end would read foreign memory
+        return matrix
+    if "tuple" in value:
+        fields = {name: _read_value(item, folder) for name, item in value["fields"].items()}
+        return PERSISTABLE[value["tuple"]]()(**fields)
+    return _decode(value["value"])
+
+
+def _strings(values: Any) -> Array:
+    found = np.array(values)
+    if found.size and found.dtype.kind != "U":
+        raise ValueError(f"text was expected, and {found.dtype} was found")
+    return found
+
+
+def _read_array(folder: Path, value: dict[str, Any]) -> Array:
+    name, shape, dtype = value["array"], tuple(value["shape"]), value["dtype"]
+    with _damage_of(f"Array {name!r} in {folder / _ARRAYS}"):
+        if not (isinstance(name, str) and name.isidentifier()):
+            raise ValueError("that is no name of an array")  # it might lead to another folder
+        place = folder / _ARRAYS / name
+        array = zarr.open_array(place, mode="r", zarr_format=3)
+        check_zarr(array)
+        codecs = [type(codec) for codec in getattr(array.metadata, "codecs", ())]
+        if codecs != [BytesCodec, ZstdCodec, Crc32cCodec]:
+            raise ValueError("it is packed in another way than models are")
+        if array.shape != shape or array.dtype != np.dtype(dtype):
+            raise ValueError(f"it is {array.dtype} {array.shape} and was {dtype} {shape}")
+        _check_chunks(array, place)
+        values = np.asarray(array[...])
+        if value.get("sha256") not in (None, _digest(values)):  # older versions wrote none
+            raise ValueError("it holds values of another array")
+        if not _is_finite(values):
+            raise ValueError("it holds values that are not finite")
+    return values
+
+
+def _check_chunks(array: zarr.Array[Any], place: Path) -> None:
+    """Refuse an array that has not all its chunks, or is too large, before it is made."""
+    files = sum(len(names) for _, _, names in os.walk(place)) - 1
+    if array.nchunks > files or array.nchunks_initialized != array.nchunks:
+        raise ValueError(f"a chunk is missing: there are {files:,} files for {array.nchunks:,}")
+    memory = psutil.virtual_memory().total
+    if array.nbytes > memory:
+        raise ValueError(f"it has {array.nbytes:,} bytes, more than the {memory:,} of memory")

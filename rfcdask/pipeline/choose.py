@@ -1,0 +1,168 @@
+"""The phases that look at samples: rows, kernel, our selection, and all maps side by side."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rfcdask.data.sample import draw_rows, gather, gather_finite
+from rfcdask.evaluation.compare import make_maps
+from rfcdask.evaluation.measure import Split, measure
+from rfcdask.evaluation.tuning import tune
+from rfcdask.execution.progress import track
+from rfcdask.kernels import get_kernel, resolve_gamma
+from rfcdask.kernels.seeds import stream
+from rfcdask.linear import RidgeClassifier
+from rfcdask.persist.models import load, save
+from rfcdask.pipeline.context import Context, Sample, in_this_process
+from rfcdask.pipeline.folder import read_json, write_json
+
+GAMMA_ROWS = 5000
+TUNE_ROWS = 3000
+ERROR_ROWS = 5000
+"""Held-out rows on all pairs of which kernel errors are measured."""
+
+
+def draw_sample(run: Context) -> dict[str, Any]:
+    """Fetch rows to learn from and rows held out, and keep them."""
+    used, parts = run.used, []
+    for part, size in ((run.train, used["compare_rows"]), (run.test, used["compare_test_rows"])):
+        purpose = f"{'train' if part is run.train else 'test'} sample"
+        rows = np.sort(draw_rows(part.shape[0], size, stream(run.settings.seed, purpose)))
+        parts += [gather_finite(part.X, rows, run.client), gather(part.y, rows, run.client)]
+    sample = Sample(*parts)
+    # Neighbours on disk may be alike: in random order any beginning of the rows is a sample.
+    order = stream(run.settings.seed, "order").permutation(len(sample.y))
+    run.keep_sample(sample._replace(X=sample.X[order], y=sample.y[order]))
+    return {"rows": len(sample.y), "test_rows": len(sample.labels)}
+
+
+def settle_kernel(run: Context) -> dict[str, Any]:
+    """Find the kernel's width by its rule, or by cross-validation on training rows."""
+    rule, name = run.settings.gamma, run.settings.kernel
+    if rule == "tune":
+        n_rows = min(TUNE_ROWS, len(run.sample.y))
+        found = tune(
+            run.sample.X[:n_rows],
+            run.sample.y[:n_rows],
+            kernel=name,
+            n_rows=n_rows,
+            strategy="halving",
+            random_state=run.settings.seed,
+            client=run.client,
+        )
+        return {"name": name, "gamma": found.gamma, "rule": "tuned"}
+    rows = run.sample.X[:GAMMA_ROWS]
+    try:
+        gamma = resolve_gamma(rule, get_kernel(name), rows)
+    except ValueError:
+        if rule != "median":
+            raise
+        # Half of all pairs are equal, as in tables of few switches; their spread still tells.
+        rule, gamma = "scale", resolve_gamma("scale", get_kernel(name), rows)
+    return {"name": name, "gamma": gamma, "rule": rule if isinstance(rule, str) else "given"}
+
+
+def _maps(run: Context) -> dict[str, Any]:
+    used, kernel = run.used, run.product("kernel")
+    return make_maps(
+        used["methods"],
+        kernel["name"],
+        kernel["gamma"],
+        used["n_candidates"],
+        run.settings.seed,
+        label_weight=used["label_weight"],
+        n_rows=used["n_rows"],
+        refine=used["refine"],
+    )
+
+
+def _fit(run: Context, method: str, size: int) -> tuple[Any, float]:
+    """Fit a map on the sample and return it with the seconds that took."""
+    feature_map = _maps(run)[method].set_params(n_components=size)
+    start = time.perf_counter()
+    with in_this_process():
+        feature_map.fit(run.sample.X, run.sample.y)
+    return feature_map, time.perf_counter() - start
+
+
+def map_path(run: Context, method: str, size: int) -> Any:
+    """Return where a fitted map that is needed again is kept."""
+    return run.folder.maps / f"{method}-{size}"
+
+
+def select(run: Context) -> dict[str, Any]:
+    """Choose our features at the largest size and keep their whole path of errors."""
+    size = run.largest
+    with track("choosing features", None, "maps") as reporter:
+        reporter.note(f"{size} of {run.used['n_candidates']}")
+        found, seconds = _fit_ours(run, size)
+        reporter.advance()
+    save(found, map_path(run, "compressed", size), overwrite=True)
+    path = found.error_path_
+    refined = found.heldout_error_ if found.refine_path_ is not None else None
+    return {
+        "method": "compressed",
+        "n_candidates": run.used["n_candidates"],
+        "n_rows": run.used["n_rows"],
+        "sizes": path.sizes.tolist(),
+        "sampled": path.sampled.tolist(),
+        "heldout": path.heldout.tolist(),
+        "chosen_size": len(found.weights_),
+        "refined_heldout": refined,
+        "weights": found.weights_.tolist(),
+        "seconds": seconds,
+    }
+
+
+def _fit_ours(run: Context, size: int) -> tuple[Any, float]:
+    if "compressed" not in run.used["methods"]:
+        run = replace(run, settings=replace(run.settings, methods=["compressed"]))
+    return _fit(run, "compressed", size)
+
+
+def compare_maps(run: Context) -> dict[str, Any]:
+    """Fit every map at every size and measure it on rows held out; one file each."""
+    wanted = [(method, size) for method in run.used["methods"] for size in run.used["sizes"]]
+    rows = []
+    with track("comparing", len(wanted), "maps") as reporter:
+        for method, size in wanted:
+            reporter.note(f"{method}, {size} features")
+            rows.append(_compared(run, method, size))
+            reporter.advance()
+    return {"rows": rows}
+
+
+def _compared(run: Context, method: str, size: int) -> dict[str, Any]:
+    path = run.folder.maps / f"{method}-{size}.json"
+    if path.is_file():
+        found: dict[str, Any] = read_json(path)
+        return found
+    run.log(f"compare: {method}, {size} features")
+    feature_map, seconds = _fitted(run, method, size)
+    with in_this_process():
+        row = measure(
+            method,
+            size,
+            feature_map,
+            seconds,
+            RidgeClassifier(),
+            Split(*run.sample),
+            run.settings.seed,
+            n_points=ERROR_ROWS,
+        )
+    row["test_rows"] = len(run.sample.labels)
+    write_json(path, row)
+    return row
+
+
+def _fitted(run: Context, method: str, size: int) -> tuple[Any, float]:
+    if (method, size) == ("compressed", run.largest):
+        return load(map_path(run, method, size)), run.product("select")["seconds"]
+    fitted, seconds = _fit(run, method, size)
+    if (method, size) == (run.used["method"], run.largest):
+        save(fitted, map_path(run, method, size), overwrite=True)
+    return fitted, seconds

@@ -1,0 +1,353 @@
+"""The sections of the report that tell: what was run, the data, costs, settings."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rfcdask.display import charts
+from rfcdask.display.html import Cell
+from rfcdask.display.numbers import NONE, count, finite, number, seconds, share, size
+from rfcdask.display.style import title_of
+from rfcdask.pipeline.report.recommendation import Results, section
+
+MOST_CLASSES = 12
+GAMMA_RULES = {
+    "scale": "from the variance of the columns",
+    "median": "from the median distance of rows",
+    "given": "as given",
+    "tuned": "tuned by cross-validation",
+}
+LEARNERS = {
+    "svm": "linear support vector machine",
+    "logistic": "logistic regression",
+    "ridge": "ridge classifier",
+}
+PHASES = {
+    "data": "bring the data to disk",
+    "sample": "fetch a sample",
+    "linear": "train a linear model",
+    "kernel": "settle the kernel",
+    "select": "choose features",
+    "compare": "compare methods",
+    "report": "write the report",
+}
+"""What a phase does, where its name does not say it."""
+PLANNED = {"fit": "select", "transform": "transform", "train": "train"}
+"""Which phase a step of a plan is about."""
+
+Block = tuple[str, Any]
+"""A macro of ``blocks.html.j2`` and what it is given."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: where links lead, what the link says, the heading, the content."""
+
+    id: str
+    link: str
+    title: str
+    blocks: list[Block]
+
+
+@dataclass(frozen=True)
+class Titled:
+    """Blocks under a title: a figure, or something that unfolds."""
+
+    title: str
+    blocks: list[Block]
+    open: bool = False
+
+
+@dataclass(frozen=True)
+class ReportTable:
+    """A table whose rows become small cards on a narrow page; the first cell names the row."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    caption: str = ""
+    style: str = "plain"
+    wordy: int = field(default=1)
+    """So many columns from the left hold words and are set to the left."""
+
+
+def total_seconds(results: Results) -> float:
+    """Return how long all phases took together."""
+    return sum(finite(phase.get("seconds")) or 0.0 for phase in results.get("phases") or ())
+
+
+def what_was_run(results: Results) -> Section | None:
+    """Return which kernel, map, model and machine."""
+    model, machine = section(results, "model"), section(results, "machine")
+    command = results.get("command")
+    pairs = [
+        ("kernel", _kernel(section(results, "kernel"))),
+        ("feature map", _feature_map(model, section(results, "selection"))),
+        ("model", _model(model)),
+        ("machine", _machine(machine)),
+        ("computed on", _scheduler(machine)),
+        ("command", Cell(str(command), code=True) if command else None),
+    ]
+    if all(value is None for _, value in pairs):
+        return None
+    return Section("run", "What was run", "What was run", [("facts", pairs)])
+
+
+def _kernel(kernel: dict[str, Any]) -> str | None:
+    if not kernel:
+        return None
+    rule = GAMMA_RULES.get(str(kernel.get("rule")), kernel.get("rule"))
+    gamma = finite(kernel.get("gamma"))
+    width = f", gamma {number(gamma)}" if gamma is not None else ""
+    return f"{kernel.get('name', 'kernel')}{width}{f' ({rule})' if rule else ''}"
+
+
+def _feature_map(model: dict[str, Any], chosen: dict[str, Any]) -> str | None:
+    kept = finite(model.get("n_components")) or finite(chosen.get("chosen_size"))
+    method = model.get("method") or chosen.get("method")
+    if not method:
+        return None
+    said = [title_of(str(method))]
+    said += [f"{count(kept)} features"] if kept else []
+    if chosen.get("n_candidates"):
+        said.append(f"of {count(chosen['n_candidates'])} candidates")
+    if chosen.get("n_rows"):
+        said.append(f"chosen on {count(chosen['n_rows'])} rows")
+    return ", ".join(said)
+
+
+def _model(model: dict[str, Any]) -> str | None:
+    if not model.get("learner"):
+        return None
+    said = LEARNERS.get(str(model["learner"]), str(model["learner"]))
+    if model.get("epochs"):
+        said += f", {count(model['epochs'])} epochs"
+    if finite(model.get("train_seconds")) is not None:
+        said += f", trained in {seconds(model['train_seconds'])}"
+    if finite(model.get("rows_per_second")) is not None:
+        said += f" ({count(model['rows_per_second'])} rows per second)"
+    return said
+
+
+def _machine(machine: dict[str, Any]) -> str | None:
+    cores, memory = machine.get("cores"), finite(machine.get("memory_bytes"))
+    said = [
+        f"{count(cores)} cores" if cores else "",
+        f"{size(memory)} memory" if memory is not None else "",
+        str(machine.get("platform") or ""),
+    ]
+    return ", ".join(filter(None, said)) or None
+
+
+def _scheduler(machine: dict[str, Any]) -> str | None:
+    if not machine.get("scheduler"):
+        return None
+    known = [key for key in ("workers", "threads") if finite(machine.get(key)) is not None]
+    return ", ".join([str(machine["scheduler"]), *(f"{count(machine[k])} {k}" for k in known)])
+
+
+def the_data(results: Results) -> Section:
+    """Return the shape of the data and how often each class occurs."""
+    data = section(results, "data")
+    shuffled = data.get("shuffled")
+    pairs = [
+        ("rows", _known(data.get("rows"), count, zero=True)),
+        ("to learn from", _known(data.get("train_rows"), count)),
+        ("held out", _known(data.get("test_rows"), count)),
+        ("columns", _known(data.get("columns"), count)),
+        ("classes", _known(len(data.get("classes") or ()), count)),
+        ("numbers", data.get("dtype")),
+        ("size", _known(data.get("bytes"), size)),
+        ("blocks", _blocks(data)),
+        ("order", None if shuffled is None else "shuffled" if shuffled else "as given"),
+        ("source", data.get("source")),
+        ("store", data.get("path")),
+    ]
+    return Section("data", "Data", "The data", [("brief_facts", pairs), *_class_counts(data)])
+
+
+def _known(value: Any, show: Callable[[Any], str], *, zero: bool = False) -> str | None:
+    return show(value) if value or (zero and value is not None) else None
+
+
+def _blocks(data: dict[str, Any]) -> str | None:
+    if not data.get("blocks"):
+        return None
+    each = f" of {size(data['block_bytes'])}" if data.get("block_bytes") else ""
+    return count(data["blocks"]) + each
+
+
+def _class_counts(data: dict[str, Any]) -> list[Block]:
+    names, counts = data.get("classes") or [], data.get("class_counts") or []
+    known = [(str(n), finite(c) or 0.0) for n, c in zip(names, counts, strict=False)]
+    total = sum(c for _, c in known)
+    if len(known) < 2 or not total:
+        return []
+    known.sort(key=lambda pair: -pair[1])
+    shown, values = zip(*known[:MOST_CLASSES], strict=True)
+    texts = [f"{count(c)} ({share(c / total)})" for c in values]
+    blocks: list[Block] = [("chart", charts.bars(shown, values, "rows", texts))]
+    if len(known) > MOST_CLASSES:
+        blocks.append(
+            (
+                "note",
+                f"The {MOST_CLASSES} commonest of {count(len(known))} classes; the rarest has "
+                f"{count(known[-1][1])} rows.",
+            )
+        )
+    return [("figures", [Titled("Rows of each class", blocks)])]
+
+
+def phases(results: Results) -> Section | None:
+    """Return time and memory of each phase; None when none was recorded."""
+    found = [dict(phase) for phase in results.get("phases") or ()]
+    if not found:
+        return None
+    longest, largest = (
+        max(finite(phase.get(key)) or 0.0 for phase in found) for key in ("seconds", "peak_bytes")
+    )
+    head = ("phase", "time", "peak memory", "rows per second")
+    rows = [_phase(phase, longest or 1.0, largest or 1.0) for phase in found]
+    said = f"Together {seconds(total_seconds(results))}"
+    said += f"; the highest peak was {size(largest)}." if largest else "."
+    blocks: list[Block] = [("table", ReportTable(head, rows, style="plain bars")), ("note", said)]
+    return Section("costs", "Time and memory", "Time and memory", blocks)
+
+
+def _phase(phase: Mapping[str, Any], longest: float, largest: float) -> tuple[Any, ...]:
+    took, peak = finite(phase.get("seconds")), finite(phase.get("peak_bytes"))
+    rows = finite(phase.get("rows"))
+    return (
+        PHASES.get(str(phase.get("name")), phase.get("name", "?")),
+        _bar(seconds(took), (took or 0.0) / longest),
+        _bar(size(peak), (peak or 0.0) / largest),
+        count(rows / took) if rows and took else NONE,
+    )
+
+
+def _bar(text: str, part: float) -> Cell:
+    return Cell(text, percent=round(100 * min(max(part, 0.0), 1.0), 1))
+
+
+def plan(results: Results) -> Section | None:
+    """Set what was planned against what was measured; None without a plan."""
+    planned = section(results, "plan")
+    if not planned:
+        return None
+    blocks = [*_against_measured(results, planned), ("brief_facts", _planned(planned))]
+    if planned.get("problems"):
+        blocks.append(("bullets", [str(problem) for problem in planned["problems"]]))
+    return Section("plan", "Plan", "Plan and measurement", blocks)
+
+
+def _against_measured(results: Results, planned: dict[str, Any]) -> list[Block]:
+    """Compare with the phases that were planned; the others have no part in it."""
+    steps = planned.get("steps") or PLANNED
+    names = {PLANNED.get(str(step), str(step)) for step in steps}
+    done = [phase for phase in results.get("phases") or () if phase.get("name") in names]
+    took = [value for phase in done if (value := finite(phase.get("seconds"))) is not None]
+    peaks = [value for phase in done if (value := finite(phase.get("peak_bytes"))) is not None]
+    what = " and ".join(PHASES.get(str(phase["name"]), str(phase["name"])) for phase in done)
+    peak = _planned_peak(results, planned)
+    rows = [
+        _compared(f"time to {what}", total(planned.get("seconds")), sum(took) or None, seconds),
+        _compared("peak memory then, all processes", peak, max(peaks, default=None), size),
+    ]
+    kept = [row for row in rows if row is not None]
+    if not kept or not done:
+        return []
+    head = ("", "planned", "measured", "ratio")
+    return [("table", ReportTable(head, kept, "Plan and measurement"))]
+
+
+def _planned_peak(results: Results, planned: dict[str, Any]) -> float | None:
+    worker, driver = (finite(planned.get(f"peak_{who}_bytes")) for who in ("worker", "driver"))
+    workers = finite(section(planned, "settings").get("workers"))
+    if workers is None:
+        workers = finite(section(results, "machine").get("workers"))
+    return None if worker is None or workers is None else workers * worker + (driver or 0.0)
+
+
+def _planned(planned: dict[str, Any]) -> list[tuple[str, str | None]]:
+    shown = [
+        ("blocks", "blocks", count),
+        ("tasks", "tasks", count),
+        ("to read", "bytes_read", size),
+        ("to write", "bytes_written", size),
+        ("time", "seconds", seconds),
+        ("peak of a worker", "peak_worker_bytes", size),
+        ("peak of the driver", "peak_driver_bytes", size),
+    ]
+    found = [(name, total(planned.get(key)), show) for name, key, show in shown]
+    return [(name, show(value) if value is not None else None) for name, value, show in found]
+
+
+def total(value: Any) -> float | None:
+    """Return a number, or the sum of the numbers of each step."""
+    if isinstance(value, Mapping):
+        known = [v for v in map(finite, value.values()) if v is not None]
+        return sum(known) if known else None
+    return finite(value)
+
+
+def _compared(name: str, planned: Any, measured: Any, show: Any) -> tuple[str, ...] | None:
+    if planned is None and measured is None:
+        return None
+    ratio = number(measured / planned) if planned and measured is not None else NONE
+    return name, show(planned), show(measured), ratio
+
+
+def settings(results: Results) -> Section | None:
+    """Return every setting, the seed and the versions; None when none was recorded."""
+    seed = results.get("seed")
+    used = ({"seed": seed} if seed is not None else {}) | {
+        key: value for key, value in section(results, "settings").items() if key != "seed"
+    }
+    built = {"rfcdask": results.get("rfcdask"), **section(results, "versions")}
+    known = {key: value for key, value in built.items() if value is not None}
+    if not used and known.keys() <= {"rfcdask"}:
+        return None
+    shown = [_pairs(*pair) for pair in (("Settings", used), ("Versions", known)) if pair[1]]
+    return Section("settings", "Settings", "Settings and versions", [("figures", shown)])
+
+
+def _pairs(title: str, values: Mapping[str, Any]) -> Titled:
+    rows = [(str(name), Cell(_text(value), code=True)) for name, value in values.items()]
+    table = ReportTable(("name", "value"), rows, style="pairs", wordy=2)
+    return Titled(title, [("table", table)])
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def reproduce(results: Results) -> Section | None:
+    """Return the command that does it all again; None when nobody said which it was."""
+    command = command_of(results)
+    if not command:
+        return None
+    said = "The same seed and data give the same selection, whatever the machine; times differ."
+    return Section("reproduce", "Do it again", "Do it again", [("code", command), ("note", said)])
+
+
+def command_of(results: Results) -> str:
+    """Return a command line with the settings that were used, one per line."""
+    said = str(results.get("command") or "").strip()
+    if not said:
+        return ""
+    seed = results.get("seed")
+    given = ({"seed": seed} if seed is not None else {}) | section(results, "settings")
+    options = [
+        "--set " + shlex.quote(f"{key}={_given(value)}")
+        for key, value in given.items()
+        if value is not None and f"{key}=" not in said
+    ]
+    return " \\\n    ".join([said, *options])
+
+
+def _given(value: Any) -> str:
+    """Return a value as ``--set`` takes it."""
+    return ",".join(map(_text, value)) if isinstance(value, list | tuple) else _text(value)

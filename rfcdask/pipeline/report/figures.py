@@ -1,0 +1,292 @@
+"""The sections of the report with charts: methods side by side, the selection, confusions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rfcdask.display import charts
+from rfcdask.display.comparisons import against_features, one_against_other
+from rfcdask.display.html import Cell, legend_of
+from rfcdask.display.numbers import NONE, count, finite, micros, number, seconds, share, size
+from rfcdask.pipeline.report.facts import Block, ReportTable, Section, Titled
+from rfcdask.pipeline.report.recommendation import (
+    SAME_SPEED,
+    Measured,
+    Results,
+    as_accurate,
+    best_accuracy,
+    compared_rows,
+    comparison_of,
+    section,
+    standard_error,
+)
+
+HEAD = ("method", "accuracy", "kernel error", "µs per row", "map size", "time to fit")
+MOST_DRAWN = 100
+"""Of more classes than this, those with the most wrong answers are drawn."""
+MOST_LISTED = 10
+
+Matrix = list[list[float]]
+
+
+def comparison(results: Results) -> Section | None:
+    """Return who won, the tables and the charts; None when nothing was compared."""
+    rows = comparison_of(results)
+    if not rows:
+        return None
+    raw = [dict(row) | {"method": str(row.get("method", "?"))} for row in results["comparison"]]
+    tested = compared_rows(results)
+    linear = finite(section(results, "linear").get("accuracy"))
+    blocks: list[Block] = [
+        *_tables(rows, raw, tested, linear),
+        ("note", _caption(rows, raw, tested)),
+        ("legend", legend_of([row["method"] for row in raw])),
+        ("figures", _plots(rows, raw, tested)),
+    ]
+    return Section("comparison", "Methods", "Methods side by side", blocks)
+
+
+def winners(here: Sequence[Measured]) -> str:
+    """Say of maps with as many features who is most accurate, nearest to the kernel, fastest."""
+    said = []
+    right = best_accuracy(here)
+    if right is not None:
+        said.append(f"Highest accuracy: {right.title} ({share(right.accuracy, 2)})")
+    near = min((r for r in here if r.error is not None), key=lambda r: r.error or 0, default=None)
+    if near is not None:
+        said.append(f"Lowest kernel error: {near.title} ({number(near.error)})")
+    fast = [r for r in here if r.micros in _least([r.micros for r in here], SAME_SPEED)]
+    if fast and 2 * len(fast) <= len(here):
+        names = " and ".join(row.title for row in fast)
+        said.append(f"Fastest: {names} ({micros(fast[0].micros)} per row)")
+    return "; ".join(said)
+
+
+def _tables(
+    rows: Sequence[Measured], raw: Sequence[dict[str, Any]], tested: int, linear: float | None
+) -> list[Block]:
+    """Return one table per number of features; of several, all but one are folded."""
+    sizes = sorted({row.features for row in rows})
+    methods = [row["method"] for row in raw]
+    symbols = dict(zip(dict.fromkeys(methods), legend_of(methods), strict=True))
+    made = [_table([r for r in rows if r.features == n], symbols, tested, linear) for n in sizes]
+    if len(sizes) == 1:
+        return made[0]
+    top = best_accuracy(rows)
+    shown = top.features if top else sizes[-1]
+    parts = [
+        Titled(f"With {count(n)} features", blocks, open=n == shown)
+        for n, blocks in zip(sizes, made, strict=True)
+    ]
+    return [("folded", parts)]
+
+
+def _table(
+    here: Sequence[Measured], symbols: Mapping[str, Any], tested: int, linear: float | None
+) -> list[Block]:
+    body: list[Sequence[Any]] = [
+        (Cell(row.title, symbol=symbols[row.method]), *_values(row, here, tested))
+        for row in sorted(here, key=lambda row: -(row.accuracy or 0.0))
+    ]
+    if linear is not None:
+        body.append(("linear model on the raw columns", share(linear, 2), *[NONE] * 4))
+    caption = f"What was measured of each method with {count(here[0].features)} features"
+    return [("text", winners(here)), ("table", ReportTable(HEAD, body, caption, "compare"))]
+
+
+def _values(row: Measured, here: Sequence[Measured], tested: int) -> list[Any]:
+    top = best_accuracy(here)
+    accurate = [
+        r.accuracy
+        for r in here
+        if r.accuracy is not None and top and as_accurate(r.accuracy, top.accuracy or 0.0, tested)
+    ]
+    return [
+        _marked(row.accuracy, accurate, here, lambda value: share(value, 2)),
+        _marked(row.error, _least([r.error for r in here]), here, number),
+        _marked(row.micros, _least([r.micros for r in here], SAME_SPEED), here, number),
+        _marked(row.size, _least([r.size for r in here]), here, size),
+        _marked(row.fit_seconds, _least([r.fit_seconds for r in here]), here, seconds),
+    ]
+
+
+def _least(values: Sequence[float | None], room: float = 1.0) -> list[float]:
+    known = [value for value in values if value is not None]
+    return [value for value in known if value <= min(known) * room]
+
+
+def _marked(
+    value: float | None, first: list[float], here: Sequence[Measured], show: Callable[[Any], str]
+) -> Cell | str:
+    """Mark a value that is among the best, unless most are."""
+    few = value in first and 2 * len(first) <= len(here)
+    return Cell(show(value), best=True) if few else show(value)
+
+
+def _caption(rows: Sequence[Measured], raw: Sequence[dict[str, Any]], tested: int) -> str:
+    top = best_accuracy(rows)
+    said = "A star marks the best of the maps with as many features, unless most of them share it."
+    if top is not None and tested:
+        error = 100 * standard_error(top.accuracy or 0.0, tested)
+        said += (
+            f" Accuracies were measured on {count(tested)} held-out rows, so each is uncertain by "
+            f"about {error:.2f} points (one standard error); those that differ by less than the "
+            "error of a difference are all marked."
+        )
+    varied = [v for row in raw if (v := finite(row.get("accuracy_spread"))) is not None]
+    if varied:
+        said += (
+            " All figures are means of several repeats with other rows held out and other random "
+            f"features, between which accuracies varied by up to {100 * max(varied):.2f} "
+            "points (standard deviation)."
+        )
+    if any(row.method == "compressed-labels" for row in rows):
+        said += (
+            " A map that looks at labels no longer approximates the kernel alone: its kernel "
+            "error is not what it was made for."
+        )
+    return said
+
+
+def _plots(rows: Sequence[Measured], raw: Sequence[dict[str, Any]], tested: int) -> list[Titled]:
+    margins = {
+        row.method: standard_error(row.accuracy, tested) for row in rows if row.accuracy is not None
+    }
+    single = len({row.features for row in rows}) == 1
+    by = f"with {count(rows[0].features)} features" if single else "against features"
+    drawn = {
+        f"Accuracy {by}": against_features(raw, "accuracy", margins),
+        f"Kernel error {by}": against_features(raw, "kernel_error"),
+        "Accuracy against time per row": one_against_other(raw, "microseconds_per_row", "accuracy"),
+        "Accuracy against size of the map": one_against_other(raw, "model_bytes", "accuracy"),
+    }
+    return [Titled(title, [("chart", chart)]) for title, chart in drawn.items()]
+
+
+def selection(results: Results) -> Section | None:
+    """Return the error along the selection and the weights; None when nothing was selected."""
+    found = section(results, "selection")
+    drawn = [figure for figure in (_path(found), _weights(found)) if figure is not None]
+    if not drawn:
+        return None
+    title = "How the features were chosen"
+    return Section("selection", "Features", title, [("figures", drawn)])
+
+
+def _path(found: dict[str, Any]) -> Titled | None:
+    sizes = [finite(value) or 0.0 for value in found.get("sizes") or ()]
+    sampled, heldout = list(found.get("sampled") or ()), list(found.get("heldout") or ())
+    if not sizes or not (sampled or heldout):
+        return None
+    chosen, refined = finite(found.get("chosen_size")), finite(found.get("refined_heldout"))
+    said = "The relative error of the kernel on pairs the selection looked at, and on pairs it did "
+    said += "not see; both should fall together."
+    known = dict(zip(sizes, map(finite, heldout), strict=False))
+    before = known.get(chosen) if chosen is not None else None
+    if before is not None:
+        said += f" At {count(chosen)} features it was {number(before)} on unseen pairs"
+        said += f", and {number(refined)} after refinement." if refined is not None else "."
+    chart = charts.error_path(sizes, sampled, heldout, chosen, refined)
+    return Titled("Error along the selection", [("chart", chart), ("note", said)])
+
+
+def _weights(found: dict[str, Any]) -> Titled | None:
+    weights = [w for value in found.get("weights") or () if (w := finite(value)) is not None]
+    if not weights:
+        return None
+    chart = charts.sorted_area(weights, "features, by weight", "weight")
+    blocks: list[Block] = [("chart", chart), ("note", _weight_words(weights))]
+    return Titled("Weights of the kept features", blocks)
+
+
+def _weight_words(weights: list[float]) -> str:
+    falling = sorted(weights, reverse=True)
+    total, tenth = sum(falling), max(1, len(falling) // 10)
+    if total <= 0 or len(falling) < 10:
+        return "Each feature counts in proportion to its weight."
+    return (
+        f"The heaviest tenth of the features carries {share(sum(falling[:tenth]) / total, 0)} of "
+        "the weight; plain random features would all weigh the same."
+    )
+
+
+def confusion(results: Results) -> Section | None:
+    """Return which classes are taken for which; None when there is no matrix."""
+    found = section(results, "confusion")
+    labels = [str(label) for label in found.get("labels") or ()]
+    matrix = [[finite(value) or 0.0 for value in row] for row in found.get("matrix") or ()]
+    n = len(labels)
+    if n < 2 or len(matrix) != n or any(len(row) != n for row in matrix):
+        return None
+    blocks: list[Block] = [("figures", [_drawn(labels, matrix), _largest(labels, matrix)])]
+    return Section("confusion", "Confusions", "Which classes are confused", blocks)
+
+
+def _drawn(labels: list[str], matrix: Matrix) -> Titled:
+    kept = _worst(matrix)
+    names = [labels[k] for k in kept]
+    totals = [sum(matrix[i]) or 1.0 for i in kept]
+    shares = [[matrix[i][j] / total for j in kept] for i, total in zip(kept, totals, strict=True)]
+    cells = charts.Cells(
+        shares,
+        names,
+        names,
+        [[_percent(value) for value in row] for row in shares],
+        [
+            [
+                f"{true} taken for {guess}: {count(matrix[i][j])} rows"
+                for j, guess in _pick(labels, kept)
+            ]
+            for i, true in _pick(labels, kept)
+        ],
+        span=(0.0, 1.0),
+    )
+    label = f"Shares of {count(len(labels))} true classes by predicted class; the diagonal is right"
+    chart = charts.heat_map(label, cells, "true class", "predicted class")
+    blocks: list[Block] = [("chart", chart), ("note", _confusion_words(len(labels), len(kept)))]
+    return Titled("Rows by true and predicted class", blocks)
+
+
+def _pick(labels: list[str], kept: list[int]) -> list[tuple[int, str]]:
+    return [(k, labels[k]) for k in kept]
+
+
+def _percent(value: float) -> str:
+    if value == 0:
+        return ""
+    return "<1" if value < 0.005 else f"{100 * value:.0f}"
+
+
+def _confusion_words(n: int, drawn: int) -> str:
+    said = (
+        "Each line holds the rows of one true class; the stronger the colour, the larger the share"
+    )
+    said += " of them, in percent." if drawn <= charts.MOST_WRITTEN else " of them."
+    if drawn > charts.MOST_NAMED:
+        said += " Classes are in the order of their names, which would be too many to write."
+    if drawn < n:
+        said += f" Of {count(n)} classes the {drawn} with the most wrong answers are drawn."
+    return said
+
+
+def _worst(matrix: Matrix) -> list[int]:
+    """Return the classes to draw: all, or those with the most wrong answers."""
+    wrong = [sum(row) - row[k] for k, row in enumerate(matrix)]
+    return sorted(sorted(range(len(matrix)), key=lambda k: -wrong[k])[:MOST_DRAWN])
+
+
+def _largest(labels: list[str], matrix: Matrix) -> Titled:
+    pairs = [
+        (n, i, j) for i, row in enumerate(matrix) for j, n in enumerate(row) if i != j and n > 0
+    ]
+    pairs.sort(key=lambda found: (-found[0], found[1], found[2]))
+    title = "Largest confusions"
+    if not pairs:
+        return Titled(title, [("text", "Every held-out row was classified right.")])
+    rows = [
+        (labels[i], labels[j], count(n), share(n / (sum(matrix[i]) or 1.0)))
+        for n, i, j in pairs[:MOST_LISTED]
+    ]
+    head = ("true class", "taken for", "rows", "of the class")
+    return Titled(title, [("table", ReportTable(head, rows, title, "confusions", wordy=2))])

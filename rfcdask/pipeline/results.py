@@ -1,0 +1,112 @@
+"""From the records of all phases to results.json, report.html and a comparable form of them."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+from rfcdask._version import __version__
+from rfcdask.execution.compute import workers_of
+from rfcdask.kernels.threads import available_cpus
+from rfcdask.persist.redact import redacted
+from rfcdask.persist.replacing import whole_file
+from rfcdask.pipeline.context import Context
+from rfcdask.pipeline.folder import write_json
+from rfcdask.pipeline.report import recommend, render
+
+FORMAT = 1
+PACKAGES = ("dask", "distributed", "numba", "numpy", "scikit-learn", "scipy", "zarr")
+TIMED = ("seconds", "fit_seconds", "train_seconds", "microseconds_per_row", "rows_per_second")
+
+
+def write_results(run: Context, scheduler: str) -> dict[str, Any]:
+    """Write the page, then the numbers; a folder with results.json is a finished run."""
+    results: dict[str, Any] = redacted(plain(collect(run, scheduler)))
+    results["recommendation"] = plain(recommend(results))
+    with whole_file(run.folder.report) as file:
+        file.write(render(results).encode())
+    write_json(run.folder.results, results)
+    return results
+
+
+def collect(run: Context, scheduler: str) -> dict[str, Any]:
+    """Put the products of all phases together."""
+    scored = run.product("score")
+    selection = {k: v for k, v in run.product("select").items() if k != "seconds"}
+    return {
+        "format": FORMAT,
+        "rfcdask": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(["rfcdask", "run", *([redacted(run.source)] if run.source else [])]),
+        "seed": run.settings.seed,
+        "settings": run.used,
+        "versions": {"python": platform.python_version(), **{n: version(n) for n in PACKAGES}},
+        "machine": describe_machine(run.client, scheduler),
+        "data": run.product("data")["data"],
+        "plan": run.product("plan"),
+        "kernel": run.product("kernel"),
+        "selection": selection,
+        "comparison": run.product("compare")["rows"],
+        "linear": run.product("linear"),
+        "model": run.product("train") | {"accuracy": scored["accuracy"]},
+        "confusion": {"labels": scored["labels"], "matrix": scored["matrix"]},
+        "phases": [
+            {key: record[key] for key in ("name", "seconds", "peak_bytes", "rows")}
+            for record in run.done.values()
+        ],
+    }
+
+
+def describe_machine(client: Any, scheduler: str) -> dict[str, Any]:
+    """Return where the run was done."""
+    import psutil
+
+    workers = workers_of(client).values() if client is not None else ()
+    threads = [int(worker["nthreads"]) for worker in workers]
+    return {
+        "cores": available_cpus(),
+        "memory_bytes": int(psutil.virtual_memory().total),
+        "platform": f"{platform.system()} {platform.machine()}, Python {sys.version.split()[0]}",
+        "scheduler": scheduler,
+        "workers": len(threads) or 1,
+        "threads": sum(threads) or available_cpus(),
+    }
+
+
+def comparable(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return results without what depends on time and machine: equal for equal seeds and data.
+
+    Left out are the creation date, the machine, paths (in the command too), the plan, times and
+    memory of phases, speeds of maps and models, and the recommendation, which weighs speeds.
+    """
+    left_out = ("created", "command", "machine", "plan", "phases", "recommendation")
+    kept = {key: value for key, value in results.items() if key not in left_out}
+    kept["data"] = {k: v for k, v in kept["data"].items() if k not in ("path", "source")}
+    cleaned: dict[str, Any] = _without_times(kept)
+    return cleaned
+
+
+def _without_times(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _without_times(v) for k, v in value.items() if k not in TIMED}
+    return [_without_times(item) for item in value] if isinstance(value, list) else value
+
+
+def plain(value: Any) -> Any:
+    """Return a value made of what JSON knows; numbers that are not finite become null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return os.fspath(value) if isinstance(value, os.PathLike) else value

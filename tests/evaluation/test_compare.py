@@ -1,0 +1,174 @@
+"""Feature maps side by side: the table says what was measured, on rows nobody saw."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import load_digits
+from sklearn.linear_model import RidgeClassifier as SklearnRidge
+
+import rfcdask as rf
+from rfcdask.data.sample import draw_rows
+from rfcdask.evaluation.compare import METHODS
+from rfcdask.evaluation.measure import model_bytes
+from rfcdask.kernels.seeds import stream
+from rfcdask.kernels.types import Array
+from tests.linear_data import blobs, lazy
+
+
+def digits() -> tuple[Array, Array]:
+    X, y = load_digits(return_X_y=True)
+    return (X / 16).astype(np.float32), y
+
+
+def test_all_methods_on_real_digits() -> None:
+    X, y = (array[:900] for array in digits())
+    lazily: dict[str, Any] = {"n_candidates": 200, "random_state": 0}
+    Z, labels = lazy(X, 300), lazy(y, 300)
+    refined = ["compressed", "compressed-labels"]
+    others = [name for name in METHODS if name not in refined]
+    table = rf.compare(Z, labels, others, n_components=[20, 80], **lazily)
+    table.rows += rf.compare(Z, labels, refined, n_components=20, **lazily).rows
+    assert len(table) == 2 * len(METHODS) - 2
+    assert table.columns == [
+        "method",
+        "n_components",
+        "kernel_error",
+        "accuracy",
+        "fit_seconds",
+        "microseconds_per_row",
+        "model_bytes",
+    ]
+    found = {(row["method"], row["n_components"]): row for row in table}
+    for method in others:
+        assert found[(method, 80)]["kernel_error"] < found[(method, 20)]["kernel_error"]
+        assert found[(method, 80)]["accuracy"] > found[(method, 20)]["accuracy"]
+    assert found[("compressed", 20)]["kernel_error"] < found[("random", 20)]["kernel_error"]
+    assert found[("compressed-labels", 20)]["accuracy"] > found[("random", 20)]["accuracy"]
+    assert all(row["model_bytes"] > 0 and row["microseconds_per_row"] > 0 for row in table)
+
+
+def test_figures_are_those_of_the_map_on_rows_held_out() -> None:
+    X, y = digits()
+    table = rf.compare(X, y, ["random"], n_components=50, gamma=0.02, random_state=3)
+    n, held = len(X), len(X) // 5
+    drawn = draw_rows(n, n, stream(3, "compare"))
+    test, train = np.sort(drawn[:held]), np.sort(drawn[held:])
+    features = rf.RandomFeatures(50, gamma=0.02, random_state=3).fit(X[train])
+    exact = SklearnRidge().fit(features.transform(X[train]).astype(float), y[train])
+    (row,) = table
+    wanted = exact.score(features.transform(X[test]).astype(float), y[test])
+    assert row["accuracy"] == pytest.approx(wanted, abs=0.01)
+    K = np.exp(-0.02 * np.square(X[test, None].astype(float) - X[None, test]).sum(-1))
+    Z = features.transform(X[test]).astype(float)
+    error = np.linalg.norm(Z @ Z.T - K) / np.linalg.norm(K)
+    assert row["kernel_error"] == pytest.approx(error, rel=1e-4)
+    assert row["model_bytes"] == 64 * 50 * 4 + 2 * 50 * 4
+
+
+def test_own_maps_and_models_strings_and_a_cluster(cluster_client: Any) -> None:
+    X, codes = blobs(600, 5, 3)
+    y = np.array(["ash", "birch", "cedar"])[codes]
+    maps = {"few": rf.RandomFeatures(random_state=0), "nys": rf.NystroemFeatures(5)}
+    table = rf.compare(
+        lazy(X, 90),
+        lazy(y, 90),
+        maps,
+        n_components=30,
+        model=rf.SGDClassifier(random_state=0),
+        client=cluster_client,
+        random_state=0,
+    )
+    assert table["method"] == ["few", "nys"]
+    assert min(table["accuracy"]) > 0.5
+
+
+def test_the_table_shows_and_draws_itself() -> None:
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    X, y = blobs(200, 4, 2)
+    table = rf.compare(X, y, ["random", "nystroem"], n_components=[5, 10], random_state=0)
+    assert "kernel_error" in repr(table)
+    assert len(repr(table).splitlines()) == 5
+    assert "<td>nystroem</td>" in table._repr_html_()
+    assert table.to_frame().shape == (4, 7)
+    axes = table.plot()
+    assert [len(ax.lines) for ax in axes] == [2, 2]
+    assert axes[0].lines[0].get_xdata().tolist() == [5, 10]
+    plt.close("all")
+
+
+def test_repeats_give_means_and_their_spread() -> None:
+    X, y = digits()
+    asked: dict[str, Any] = {"n_components": [10, 30], "n_candidates": 100, "gamma": 0.02}
+    table = rf.compare(X, y, ["random", "giga"], repeats=3, random_state=5, **asked)
+    single = [rf.compare(X, y, ["random", "giga"], random_state=5 + k, **asked) for k in range(3)]
+    assert len(table) == 4
+    for column in ("kernel_error", "accuracy"):
+        values = np.array([one[column] for one in single])
+        assert (values.std(axis=0) > 0).all()
+        np.testing.assert_allclose(table[column], values.mean(axis=0))
+        np.testing.assert_allclose(table[f"{column}_spread"], values.std(axis=0, ddof=1))
+    axes = table.plot()
+    assert [len(ax.containers) for ax in axes] == [2, 2]  # error bars
+    axes[0].figure.clear()
+
+
+def test_sparse_rows_give_the_figures_of_dense_ones() -> None:
+    X, y = digits()
+    asked: dict[str, Any] = {"n_components": 20, "n_candidates": 60, "random_state": 0}
+    methods = ["random", "jl", "compressed", "nystroem"]
+    dense = rf.compare(X, y, methods, **asked)
+    sparse = rf.compare(sp.csr_array(X), y, methods, **asked)
+    for column in ("kernel_error", "accuracy"):
+        np.testing.assert_allclose(sparse[column], dense[column], atol=0.01)
+
+
+def test_bad_input_is_named() -> None:
+    X, y = blobs(100, 4, 2)
+    for wrong in (0, 1.5, "2"):
+        with pytest.raises(ValueError, match=r"repeats=.* must be a whole number"):
+            rf.compare(X, y, ["random"], repeats=wrong)
+    with pytest.raises(ValueError, match="n_test=0 must be a whole number of at least 2"):
+        rf.compare(X, y, ["random"], n_test=0)
+    with pytest.raises(ValueError, match="n_rows=1 must be a whole number of at least 2"):
+        rf.compare(X, y, ["random"], n_rows=1)
+    with pytest.raises(ValueError, match="'magic' is not in the list of random, jl"):
+        rf.compare(X, y, ["magic"])
+    with pytest.raises(ValueError, match="'random' is not in the list"):
+        rf.compare(X, y, "random")
+    with pytest.raises(ValueError, match="y has 99 rows and X has 100"):
+        rf.compare(X, y[:99])
+    with pytest.raises(ValueError, match="Unknown label type"):
+        rf.compare(X, np.linspace(0, 1, 100))
+    X[40, 2] = np.nan
+    with pytest.raises(ValueError, match="row 40, column 2"):
+        rf.compare(X, y, ["random"], n_components=5, random_state=0)
+
+
+def test_model_bytes_of_maps_from_elsewhere() -> None:
+    from sklearn.kernel_approximation import RBFSampler
+
+    fitted = RBFSampler(n_components=10, random_state=0).fit(np.zeros((2, 3)))
+    assert model_bytes(fitted) == (3 * 10 + 10) * 8
+
+
+def test_lazy_rows_are_read_block_by_block() -> None:
+    X, y = digits()
+    largest: list[int] = []
+
+    def watch(block: Array) -> Array:
+        largest.append(len(block))
+        return block
+
+    Z = lazy(X, 100).map_blocks(watch, meta=np.empty((0, 0), np.float32))
+    assert isinstance(Z, da.Array)
+    rf.compare(Z, y, ["random"], n_components=10, n_rows=300, n_test=100, random_state=0)
+    assert max(largest) == 100

@@ -1,0 +1,143 @@
+"""Tuning: the settings of the grid that scikit-learn's own cross-validation would choose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.svm import SVC
+
+import rfcdask as rf
+from rfcdask.data.sample import draw_rows
+from rfcdask.evaluation.svm_folds import fold_of_rows
+from rfcdask.kernels.seeds import stream
+from rfcdask.kernels.types import Array
+from tests.linear_data import blobs, lazy
+
+
+def digits() -> tuple[Array, Array]:
+    X, y = load_digits(return_X_y=True)
+    return X / 16, y
+
+
+def test_the_table_is_scikit_learns_cross_validation() -> None:
+    X, y = digits()
+    gammas, Cs = [0.01, 0.3], [0.1, 10.0]
+    result = rf.tune(X, y, gammas=gammas, Cs=Cs, n_rows=400, folds=3, random_state=5)
+    rows = draw_rows(len(X), 400, stream(5, "tune"))
+    parts = fold_of_rows(y[rows], 3, 5)
+    for row in result.table:
+        scores = []
+        for fold in range(3):
+            train, test = rows[parts != fold], rows[parts == fold]
+            model = SVC(gamma=row["gamma"], C=row["C"]).fit(X[train], y[train])
+            scores.append(model.score(X[test], y[test]))
+        assert row["accuracy"] == pytest.approx(np.mean(scores), abs=3e-3)
+    best = max(result.table, key=lambda row: row["accuracy"])
+    assert (result.gamma, result.C) == (best["gamma"], best["C"])
+    assert result.alpha == pytest.approx(1 / (result.C * len(X)))
+
+
+@pytest.mark.parametrize("strategy", ["grid", "halving"])
+def test_settings_found_are_near_the_best_on_rows_held_out(strategy: str) -> None:
+    X, y = digits()
+    order = np.random.default_rng(0).permutation(len(y))
+    train, test = order[:1200], order[1200:]
+    result = rf.tune(X[train], y[train], strategy=strategy, Cs=[0.1, 1, 10], random_state=0)
+    scores = {
+        (row["gamma"], row["C"]): SVC(gamma=row["gamma"], C=row["C"])
+        .fit(X[train], y[train])
+        .score(X[test], y[test])
+        for row in result.table
+    }
+    assert scores[(result.gamma, result.C)] > max(scores.values()) - 0.01
+    sizes = sorted(set(result.table["n_rows"]))
+    assert sizes == ([1200] if strategy == "grid" else [133, 400, 1200])
+    if strategy == "halving":
+        assert result.table["n_rows"].count(1200) == 3  # a ninth of 21 pairs
+
+
+def test_chunks_and_clusters_do_not_matter(cluster_client: Any) -> None:
+    X, codes = blobs(700, 6, 3)
+    y = np.array(["a", "b", "c"])[codes]
+    setting: dict[str, Any] = {"n_rows": 300, "folds": 3, "Cs": [1.0, 10.0], "random_state": 1}
+    here = rf.tune(X, y, **setting)
+    there = rf.tune(lazy(X, 97), lazy(y, 97), client=cluster_client, **setting)
+    assert here.table.rows == there.table.rows
+    assert (here.gamma, here.C) == (there.gamma, there.C)
+
+
+def test_the_label_weight_is_chosen_by_accuracy() -> None:
+    X, y = digits()
+    result = rf.tune(
+        X,
+        y,
+        gammas=[0.03],
+        Cs=[10.0],
+        n_rows=600,
+        label_weights=(0.0, 1.0),
+        n_components=20,
+        random_state=0,
+    )
+    assert result.label_table is not None
+    best = max(result.label_table, key=lambda row: row["accuracy"])
+    assert result.label_weight == best["label_weight"] == 1.0
+    plain = rf.tune(X, y, gammas=[0.03], Cs=[10.0], n_rows=200, random_state=0)
+    assert plain.label_weight is None
+
+
+def test_the_result_makes_a_pipeline_and_shows_itself() -> None:
+    X, y = digits()
+    result = rf.tune(X, y, gammas=[0.03], Cs=[10.0], n_rows=500, random_state=0)
+    few = {"n_candidates": 300, "n_rows": 500, "refine": 20}
+    pipeline = result.pipeline(60)
+    pipeline[0].set_params(**few)
+    fitted = pipeline.fit(X, y)
+    assert fitted.score(X, y) > 0.9
+    assert "gamma=0.03, C=10" in repr(result)
+    assert "<table>" in result._repr_html_()
+
+
+def test_bad_input_is_named() -> None:
+    X, y = blobs(100, 3, 2)
+    with pytest.raises(ValueError, match=r"gammas=\[-1\] must be positive"):
+        rf.tune(X, y, gammas=[-1])
+    with pytest.raises(ValueError, match=r"Cs=\[\] must be positive"):
+        rf.tune(X, y, Cs=[])
+    with pytest.raises(ValueError, match="strategy='guess'"):
+        rf.tune(X, y, strategy="guess")
+    with pytest.raises(ValueError, match="only one class"):
+        rf.tune(X, np.ones(100))
+    with pytest.raises(ValueError, match="labels of classes"):
+        rf.tune(X, np.arange(100.0))
+    with pytest.raises(ValueError, match="y has 9 rows"):
+        rf.tune(X, y[:9])
+    with pytest.raises(ValueError, match="at least 2 folds"):
+        rf.tune(X, y, folds=1)
+
+
+def test_a_class_with_few_rows_does_not_stop_it() -> None:
+    X, y = blobs(120, 3, 2)
+    y[:2] = 5
+    assert rf.tune(X, y, gammas=[0.1], Cs=[1.0], random_state=0).accuracy > 0.5
+
+
+@pytest.mark.slow
+def test_mnist_within_a_few_tenths_of_the_best_of_the_grid(shared_data: Path) -> None:
+    stored = np.load(shared_data / "datasets" / "mnist.npz")
+    X, y = stored["X_train"].astype(np.float32) / 255, stored["y_train"]
+    X_test, y_test = stored["X_test"].astype(np.float32) / 255, stored["y_test"]
+    result = rf.tune(X, y, random_state=0)
+    rows = draw_rows(len(X), 10_000, stream(0, "tune"))
+    kernel = rf.kernels.get_kernel("rbf")
+    scores = {}
+    for gamma in sorted(set(result.table["gamma"])):
+        inside = kernel.exact(X[rows], X[rows], gamma).astype(float)
+        across = kernel.exact(X_test, X[rows], gamma).astype(float)
+        for C in sorted(set(result.table["C"])):
+            model = SVC(kernel="precomputed", C=C).fit(inside, y[rows])
+            scores[(gamma, C)] = model.score(across, y_test)
+    assert scores[(result.gamma, result.C)] >= max(scores.values()) - 0.003

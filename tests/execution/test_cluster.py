@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import dask
+import dask.array as da
+import psutil
+import pytest
+from distributed import Client, LocalCluster
+from distributed.security import Security
+
+import rfcdask as rf
+from rfcdask.execution.cluster import size_of_cluster
+from rfcdask.execution.compute import current_client
+from tests import programs
+
+
+def _pid() -> int:
+    return os.getpid()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_local_cluster_lives_as_long_as_the_block() -> None:
+    with rf.connect(n_workers=2, threads_per_worker=1, memory_limit="1GB") as client:
+        pids = client.run(_pid)
+        assert len(set(pids.values())) == 2
+        assert os.getpid() not in pids.values()
+        assert current_client() is client
+        limits = [worker["memory_limit"] for worker in client.scheduler_info()["workers"].values()]
+        assert limits == [10**9, 10**9]
+        assert client.dashboard_link.startswith("http://127.0.0.1:")
+        # Dask's own 15 s are less than a restart takes on a busy machine.
+        assert dask.config.get("distributed.deploy.lost-worker-timeout") == "5 minutes"
+    assert not any(psutil.pid_exists(pid) for pid in pids.values())
+    assert current_client() is None
+
+
+def test_a_local_cluster_is_closed_after_an_error() -> None:
+    pids: list[int] = []
+
+    def fail() -> None:
+        with rf.connect(n_workers=1, threads_per_worker=1) as client:
+            pids.extend(client.run(_pid).values())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert pids
+    assert not psutil.pid_exists(pids[0])
+
+
+def test_threads_start_no_cluster() -> None:
+    before = psutil.Process().children(recursive=True)
+    with rf.connect("threads", threads_per_worker=3) as client:
+        assert client is None
+        assert dask.config.get("scheduler") == "threads"
+        assert dask.config.get("num_workers") == 3
+        assert da.ones(10, chunks=5).sum().compute() == 10
+    assert dask.config.get("scheduler", None) != "threads"
+    assert psutil.Process().children(recursive=True) == before
+
+
+def test_few_processes_use_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cores, sizes in {1: (1, 1), 2: (1, 2), 4: (1, 4), 8: (2, 4), 32: (8, 4)}.items():
+        monkeypatch.setattr("dask.system.CPU_COUNT", cores)
+        assert size_of_cluster(None, None) == sizes
+    assert size_of_cluster(4, None) == (4, 8)
+    assert size_of_cluster(None, 16) == (2, 16)
+    assert size_of_cluster(3, 2) == (3, 2)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with programs.scheduler(tmp_path_factory.mktemp("running")) as file:
+        yield file
+
+
+def test_a_scheduler_file_and_its_address(running: Path) -> None:
+    with rf.connect(running) as client:
+        assert client.submit(sum, [1, 2]).result() == 3
+        address = client.scheduler.address
+    with rf.connect(str(running)) as again:
+        assert again.scheduler.address == address  # leaving the first did not end the cluster
+    with rf.connect(address) as again, rf.connect(address.removeprefix("tcp://")) as short:
+        assert again.scheduler.address == short.scheduler.address == address
+        with rf.connect(again) as same:
+            assert same is again
+        assert again.status == "running"
+
+
+def test_none_asks_the_surroundings(running: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = json.loads(running.read_text())["address"]
+    with dask.config.set({"scheduler-address": address}), rf.connect(None) as client:
+        assert client.scheduler.address == address
+    monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", address)
+    with rf.connect(None) as client:
+        assert client.scheduler.address == address
+
+
+def test_none_is_local_where_nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
+    with rf.connect(None, n_workers=1, threads_per_worker=1) as client:
+        (pid,) = client.run(_pid).values()
+        assert psutil.Process(pid) in psutil.Process().children(recursive=True)
+
+
+def test_a_cluster_object_is_left_running() -> None:
+    with LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
+    ) as cluster:
+        with rf.connect(cluster) as client:
+            assert client.submit(sum, [1, 2]).result() == 3
+        assert cluster.status.name == "running"
+
+
+def test_a_failed_connection_leaves_dask_alone(running: Path) -> None:
+    with rf.connect(running) as client:
+        address = client.scheduler.address.replace("tcp", "tls")
+        security = Security.temporary()
+        with pytest.raises(ConnectionError), rf.connect(address, security=security, timeout=2):
+            pass
+        assert current_client() is client
+    assert current_client() is None
+    assert da.ones(3).sum().compute() == 3
+
+
+def test_nobody_answers() -> None:
+    address = f"tcp://127.0.0.1:{_free_port()}"
+    with (
+        pytest.raises(ConnectionError, match=rf"answers at {address} within 0.5 s.*check"),
+        rf.connect(address, timeout=0.5),
+    ):
+        pass
+
+
+def test_a_scheduler_without_workers_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rfcdask.execution.cluster.WORKER_SECONDS", 0.5)
+    with (
+        programs.scheduler(tmp_path, workers=0) as file,
+        pytest.warns(UserWarning, match="no workers yet"),
+        rf.connect(file, timeout=60),
+    ):
+        pass
+
+
+def test_other_versions_are_named(tmp_path: Path) -> None:
+    other = tmp_path / "other" / "zarr-2.0.dist-info"
+    other.mkdir(parents=True)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: zarr\nVersion: 2.0\n")
+    with (
+        programs.scheduler(tmp_path, PYTHONPATH=str(other.parent)) as file,
+        pytest.warns(UserWarning, match=r"other versions than this process: zarr 2.0 \(here 3"),
+        rf.connect(file),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("{", "cannot be read as JSON"), ('{"id": 1}', "names no address"), ("[]", "no address")],
+)
+def test_a_bad_scheduler_file(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "scheduler.json"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=says) as caught, rf.connect(file, timeout=0.2):
+        pass
+    assert str(file) in str(caught.value)
+
+
+def test_a_missing_scheduler_file(tmp_path: Path) -> None:
+    with (
+        pytest.raises(FileNotFoundError, match=r"no scheduler file .*nowhere\.json"),
+        rf.connect(tmp_path / "nowhere.json", timeout=0.2),
+    ):
+        pass
+    with pytest.raises(FileNotFoundError, match="no scheduler file 'locl'"), rf.connect("locl"):
+        pass
+
+
+def test_a_scheduler_file_is_waited_for(running: Path, tmp_path: Path) -> None:
+    file, text = tmp_path / "scheduler.json", running.read_text()
+
+    def write() -> None:
+        for part in ("", text[:40], text):
+            time.sleep(0.3)
+            file.write_text(part)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(write)
+        with rf.connect(file, timeout=30) as client:
+            assert client.submit(sum, [1, 2]).result() == 3
+
+
+@pytest.mark.parametrize(
+    ("where", "settings", "error", "says"),
+    [
+        (3, {}, TypeError, "where=3 is not known"),
+        ("threads", {"n_workers": 2}, ValueError, "threads_per_worker instead"),
+        ("local", {"n_workers": 0}, ValueError, "n_workers=0 must be at least 1"),
+        ("tcp://127.0.0.1:1", {"n_workers": 2}, ValueError, "leave them out"),
+        ("tls://127.0.0.1:1", {}, ValueError, "wants TLS and no certificates are known"),
+        ("tls://127.0.0.1:1", {"security": 3}, TypeError, "security=3 is not known"),
+        ("tls://127.0.0.1:1", {"security": {"ca": "x"}}, ValueError, "'ca' is not known"),
+        ("tls://h:1", {"security": {"ca_file": "no.pem"}}, FileNotFoundError, "'no.pem'"),
+    ],
+)
+def test_bad_arguments(where: object, settings: dict[str, object], error: type, says: str) -> None:
+    with pytest.raises(error, match=says), rf.connect(where, **settings):
+        pass
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> tuple[Security, dict[str, Path]]:
+    """Certificates of a cluster, and the paths a user of it would have."""
+    return programs.write_certificates(tmp_path)
+
+
+def test_tls(certificates: tuple[Security, dict[str, Path]], tmp_path: Path) -> None:
+    security, paths = certificates
+    settings = {
+        "distributed.comm.tls.ca-file": str(paths["ca_file"]),
+        "distributed.comm.tls.client.cert": str(paths["cert"]),
+        "distributed.comm.tls.client.key": str(paths["key"]),
+    }
+    with LocalCluster(
+        n_workers=1, threads_per_worker=1, security=security, dashboard_address=":0"
+    ) as cluster:
+        address = cluster.scheduler_address
+        assert address.startswith("tls://")
+        for given in (paths, security):
+            with rf.connect(address, security=given) as client:
+                assert client.submit(sum, [1, 2]).result() == 3
+        with dask.config.set(settings), rf.connect(address) as client:
+            assert client.submit(sum, [1, 2]).result() == 3
+        with (
+            pytest.raises(ConnectionError, match="certificates are those given"),
+            rf.connect(address, security=Security.temporary(), timeout=1),
+        ):
+            pass
+
+
+def test_a_local_cluster_with_tls() -> None:
+    with rf.connect(n_workers=1, threads_per_worker=1, security=True) as client:
+        assert isinstance(client, Client)
+        assert client.scheduler.address.startswith("tls://")
+
+
+def _run_script(path: Path, text: str, **more: object) -> subprocess.Popen[str]:
+    path.write_text(textwrap.dedent(text))
+    return subprocess.Popen(
+        [sys.executable, str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **more,  # type: ignore[call-overload]
+    )
+
+
+def test_ctrl_c_leaves_no_process(tmp_path: Path) -> None:
+    """Ctrl-C in a terminal goes to the whole group: to the workers as well."""
+    script = """
+        import time, rfcdask as rf
+        if __name__ == "__main__":
+            with rf.connect(n_workers=1, threads_per_worker=1) as client:
+                future = client.submit(time.sleep, 600)
+                print("ready", flush=True)
+                future.result()
+    """
+    process = _run_script(tmp_path / "script.py", script, start_new_session=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert family
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert "KeyboardInterrupt" in err
+    assert not psutil.wait_procs(family, timeout=20)[1]
+
+
+def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
+    script = """
+        import rfcdask as rf
+        with rf.connect(n_workers=1) as client:
+            print("never")
+    """
+    process = _run_script(tmp_path / "script.py", script)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert out == ""
+    assert "if __name__ == '__main__':" in err.splitlines()[-1]

@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster, get_worker
+
+import rfcdask as rf
+from rfcdask.data.gather import gather
+from rfcdask.data.run import call_later, run_tasks
+from rfcdask.evaluation.svm_folds import Sample
+from rfcdask.evaluation.tuning_search import _run
+from rfcdask.execution.compute import ClusterLostError, NoWorkersError, compute, current_client
+from rfcdask.execution.progress import SilentReporter
+from tests.linear_data import blobs, lazy
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    settings = {
+        "distributed.scheduler.allowed-failures": 0,
+        "distributed.deploy.lost-worker-timeout": "5 minutes",  # a busy machine starts one slowly
+    }
+    with (
+        dask.config.set(settings),
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+    ):
+        yield cluster
+
+
+def process_ids(block: np.ndarray) -> np.ndarray:
+    return np.full_like(block, os.getpid())
+
+
+def where() -> da.Array:
+    return da.zeros(4, chunks=2, dtype=np.int64).map_blocks(process_ids, dtype=np.int64)
+
+
+def test_without_a_client_the_local_scheduler_computes() -> None:
+    assert current_client() is None
+    assert set(compute(where())) == {os.getpid()}
+
+
+def test_the_given_client_then_the_current_one_then_the_chosen_scheduler(
+    cluster: LocalCluster,
+) -> None:
+    with Client(cluster, set_as_default=False) as given:
+        assert current_client() is None
+        assert current_client(given) is given
+        assert os.getpid() not in compute(where(), given)
+        with given.as_current():
+            assert current_client() is given
+            assert os.getpid() not in compute(where())
+            with dask.config.set(scheduler="threads"):
+                assert current_client() is None
+                assert set(compute(where())) == {os.getpid()}
+    with Client(cluster) as default:
+        assert current_client() is default
+        assert os.getpid() not in compute(where())
+        with dask.config.set(scheduler="sync"):
+            assert set(compute(where())) == {os.getpid()}
+    assert current_client() is None
+
+
+def die(block: np.ndarray) -> np.ndarray:
+    if block.size:
+        os._exit(1)
+    return block
+
+
+def fail(block: np.ndarray) -> np.ndarray:
+    raise ZeroDivisionError("in a block")
+
+
+def fail_once(block: np.ndarray) -> np.ndarray:
+    worker = get_worker()
+    if not getattr(worker, "failed_once", False):
+        worker.failed_once = True
+        raise OSError("a file was not there for a moment")
+    return block + 1
+
+
+def test_on_a_cluster_trouble_is_retried_or_explained(cluster: LocalCluster) -> None:
+    with Client(cluster, set_as_default=False) as client:
+        passing = da.zeros(3, chunks=3).map_blocks(fail_once, dtype=float, meta=np.empty(0))
+        np.testing.assert_array_equal(compute(passing, client), np.ones(3))
+        failing = da.zeros(3, chunks=3).map_blocks(fail, dtype=float, meta=np.empty(0))
+        with pytest.raises(ZeroDivisionError, match="in a block"):
+            compute(failing, client)
+        for work in everywhere(die).values():
+            with pytest.raises(
+                MemoryError, match=r"\(about 1.00 MiB each\).*\(X.rechunk\)"
+            ) as died:
+                work(client)
+            assert type(died.value.__cause__).__name__ == "KilledWorker"
+
+
+class Deadly:
+    """Stands for rows that are read and for a trial of tuning; either calls the function."""
+
+    sizes, n_columns, dtype, label_dtype = (2**17, 2**17), 1, np.dtype(np.float64), None
+
+    def __init__(self, function: Callable[[np.ndarray], Any]) -> None:
+        self.function = function
+
+    def rows(self, block: int, local: np.ndarray) -> tuple[np.ndarray, None]:
+        return self.function(np.ones((len(local), 1))), None
+
+    @property
+    def fold(self) -> Any:
+        return self.function(np.ones(1))
+
+
+def everywhere(function: Callable[[np.ndarray], Any]) -> dict[str, Callable[[Client], Any]]:
+    """Return each way in which work is sent to a cluster, on blocks of 1 MiB."""
+
+    def blocks(value: int) -> da.Array:
+        whole = da.full((2**18, 1), float(value), chunks=(2**17, 1))
+        return whole.map_blocks(function, meta=np.empty((0, 0)))
+
+    sample = Sample(np.zeros((2**17, 1)), np.zeros(2**17, np.int64))
+    task = (call_later(function, np.ones(1)) for _ in range(1))
+    return {
+        "compute": lambda client: compute(blocks(1), client),
+        "tasks": lambda client: list(run_tasks(task, client, block_bytes=2**20)),
+        "rows": lambda client: gather(Deadly(function), [0], client),  # type: ignore[arg-type]
+        "training": lambda client: rf.PCA(1).fit(blocks(2), client=client),
+        "tuning": lambda client: list(
+            _run(sample, sample.codes, [Deadly(function)], client)  # type: ignore[list-item]
+        ),
+    }
+
+
+@contextmanager
+def programs() -> Iterator[SimpleNamespace]:
+    """Run a scheduler and a worker without a nanny as programs of their own."""
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--no-dashboard"]
+    scheduler = subprocess.Popen(
+        [*command, "--host", "127.0.0.1", "--port", "0"], stderr=subprocess.PIPE, text=True
+    )
+    started = []
+    try:
+        assert scheduler.stderr is not None
+        address = next(line.split()[-1] for line in scheduler.stderr if "tcp://" in line)
+        command = [sys.executable, "-m", "distributed.cli.dask_worker", address]
+        options = ["--no-nanny", "--no-dashboard", "--nthreads", "1"]
+        started.append(subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL))
+        yield SimpleNamespace(address=address, scheduler=scheduler, worker=started[0])
+    finally:
+        for process in (*started, scheduler):
+            process.kill()
+            process.wait()
+
+
+def kill_at(block: np.ndarray, at: float, process: int) -> np.ndarray:
+    if block.size and block[0, 0] == at:
+        os.kill(process, signal.SIGKILL)
+        time.sleep(1)
+    return block
+
+
+@pytest.mark.timeout(120)
+def test_a_lost_scheduler_ends_all_work_in_one_sentence(tmp_path: Path) -> None:
+    X, y = blobs(1000, 4, 2)
+    X, y = lazy(X, 50), lazy(y, 50)
+    model = rf.SGDClassifier(epochs=2, random_state=1, persist=False)
+    undisturbed = model.fit(X, y).coef_.copy()
+    model.set_params(checkpoint=tmp_path / "run.ckpt", checkpoint_every=1)
+    with (
+        programs() as running,
+        Client(running.address, timeout=3, set_as_default=False) as client,
+    ):
+        last = float(X[950, 0].compute())
+        Z = X.map_blocks(
+            kill_at, at=last, process=running.scheduler.pid, meta=np.empty((0, 0), np.float32)
+        )
+        gone = f"scheduler at {running.address} is gone.*call the same again.*run --resume"
+        with pytest.raises(ClusterLostError, match=gone):
+            model.fit(Z, y, client=client)
+        for work in everywhere(np.positive).values():
+            with pytest.raises(ClusterLostError, match=gone):
+                work(client)
+    assert np.array_equal(model.fit(X, y).coef_, undisturbed)  # the remedy
+
+
+@pytest.mark.timeout(120)
+def test_a_cluster_without_workers_is_waited_for(cluster: LocalCluster) -> None:
+    shown = []
+
+    def show(phase: str, total: float | None, unit: str) -> SilentReporter:
+        shown.append(phase)
+        return SilentReporter()
+
+    with (
+        Client(cluster, set_as_default=False) as client,
+        dask.config.set({"rfcdask.no-worker-timeout": "1s"}),
+    ):
+        cluster.scale(0)
+        while client.nthreads():
+            time.sleep(0.1)
+        said = r"no worker for 1 s .*dask worker tcp://127.0.0"
+        with dask.config.set({"rfcdask.progress": show}), pytest.raises(NoWorkersError, match=said):
+            compute(where(), client)
+        assert shown == ["waiting for workers"]
+        with pytest.raises(NoWorkersError, match=r"no-worker-timeout in Dask's configuration"):
+            rf.PCA(1).fit(da.ones((20, 2), chunks=(5, 2)), client=client)
+        cluster.scale(1)
+        with dask.config.set({"rfcdask.no-worker-timeout": "1 minute"}):
+            assert os.getpid() not in compute(where(), client)

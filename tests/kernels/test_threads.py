@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from rfcdask.kernels.threads import available_cpus, map_tiles, one_blas_thread
+
+
+def blas_threads() -> set[int]:
+    np.linalg.norm(np.eye(2))
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
+@pytest.fixture(autouse=True)
+def two_blas_threads() -> object:
+    with threadpool_limits(2, user_api="blas"):
+        yield
+
+
+def test_one_thread_inside_and_the_old_number_after() -> None:
+    assert blas_threads() == {2}
+    with one_blas_thread():
+        assert blas_threads() == {1}
+        with one_blas_thread():
+            assert blas_threads() == {1}
+        assert blas_threads() == {1}
+    assert blas_threads() == {2}
+
+
+def test_the_old_number_comes_back_after_an_error() -> None:
+    with pytest.raises(KeyError), one_blas_thread():
+        raise KeyError
+    assert blas_threads() == {2}
+
+
+def test_overlapping_holders_on_many_threads() -> None:
+    inside: list[set[int]] = []
+
+    def hold(k: int) -> None:
+        time.sleep(0.001 * (k % 3))
+        with one_blas_thread():
+            time.sleep(0.001 * (k % 5))
+            inside.append(blas_threads())
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(hold, range(80)))
+    assert inside == [{1}] * 80
+    assert blas_threads() == {2}
+
+
+def test_the_limit_outlives_its_first_holder() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def second() -> None:
+        with one_blas_thread():
+            entered.set()
+            leave.wait(10)
+
+    with one_blas_thread():
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert entered.wait(10)
+    assert blas_threads() == {1}
+    leave.set()
+    thread.join()
+    assert blas_threads() == {2}
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 7, None])
+def test_results_come_in_order(n_threads: int | None) -> None:
+    def slow_first(k: int) -> int:
+        time.sleep(0.01 if k == 0 else 0)
+        return k * k
+
+    assert map_tiles(slow_first, range(20), n_threads) == [k * k for k in range(20)]
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_every_tile_has_one_blas_thread(n_threads: int) -> None:
+    assert map_tiles(lambda _: blas_threads(), range(6), n_threads) == [{1}] * 6
+    assert blas_threads() == {2}
+
+
+def test_tiles_run_side_by_side() -> None:
+    together = threading.Barrier(3)
+    map_tiles(lambda _: together.wait(10), range(3), 3)
+    assert not together.broken
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_an_error_in_a_tile_comes_through(n_threads: int) -> None:
+    def fail(k: int) -> int:
+        if k == 5:
+            raise ZeroDivisionError("tile five")
+        return k
+
+    with pytest.raises(ZeroDivisionError, match="tile five"):
+        map_tiles(fail, range(40), n_threads)
+    assert blas_threads() == {2}
+
+
+def test_no_tiles() -> None:
+    assert map_tiles(lambda k: k, iter(())) == []
+
+
+def test_tiles_within_tiles() -> None:
+    found = map_tiles(lambda k: sum(map_tiles(lambda j: j * k, range(4), 2)), range(5), 2)
+    assert found == [0, 6, 12, 18, 24]
+
+
+def test_available_cpus_is_what_the_process_may_use() -> None:
+    assert 1 <= available_cpus() <= 4096

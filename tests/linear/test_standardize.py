@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import rfcdask as rf
+from rfcdask.linear.standardize import wants_standardizing
+
+
+@parametrize_with_checks([rf.Standardizer()])
+def test_scikit_learns_rules(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(2, 60), st.integers(1, 5), st.integers(1, 60), st.integers(0, 9))
+def test_it_agrees_with_scikit_learn_for_any_chunks(n: int, p: int, chunk: int, seed: int) -> None:
+    X = np.random.default_rng(seed).normal(3.0, 50.0, size=(n, p))
+    X[:, 0] = 7.0
+    lazy = da.from_array(X, chunks=(chunk, -1))
+    found = rf.Standardizer().fit(lazy).transform(lazy)
+    assert (found.shape, found.chunks[0]) == (lazy.shape, lazy.chunks[0])
+    np.testing.assert_allclose(found.compute(), StandardScaler().fit_transform(X), atol=1e-9)
+
+
+def test_the_transform_computes_nothing() -> None:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("computed")
+
+    lazy = da.ones((100, 3), chunks=(10, 3), dtype="float32")
+    fitted = rf.Standardizer().fit(lazy)
+    with dask.config.set(scheduler=refuse):
+        found = fitted.transform(lazy)
+    assert (found.dtype, found.shape) == (np.float32, (100, 3))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_finite_is_refused(bad: float) -> None:
+    X = np.ones((10, 3))
+    X[4, 2] = bad
+    with pytest.raises(ValueError, match="column 2"):
+        rf.Standardizer().fit(da.from_array(X, chunks=(4, 3)))
+    with pytest.raises(ValueError, match="row 4, column 2"):
+        rf.Standardizer().fit(np.ones((5, 3))).transform(X)
+
+
+def test_a_stores_statistics_give_the_bits_of_its_own_standardize(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(5, 9, size=(500, 6)).astype("float32")
+    store = rf.ingest(X, tmp_path / "x.zarr")
+    mine = rf.Standardizer.of(store).transform(store.X)
+    np.testing.assert_array_equal(mine.compute(), store.standardize().X.compute())
+
+
+@pytest.mark.parametrize(
+    ("values", "scale", "wanted"),
+    [([0, 1], None, False), ([0, 255], 1 / 255, False), ([0, 255], None, True), ([-3, 0], 1, True)],
+)
+def test_columns_with_units_want_standardizing(
+    values: list[int], scale: float | None, wanted: bool, tmp_path: Path
+) -> None:
+    X = np.array([values, values[::-1]] * 5)
+    assert wants_standardizing(rf.ingest(X, tmp_path / "x.zarr", scale=scale)) is wanted

@@ -1,0 +1,50 @@
+"""Smaller blocks hold the same rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rfcdask as rf
+from rfcdask.data.synthetic import SyntheticReader
+from rfcdask.pipeline.finer import MANY, FinerReader, with_small_blocks
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_pieces_hold_the_rows_of_the_blocks(data: st.DataObject) -> None:
+    n = data.draw(st.integers(1, 20), "rows")
+    base = SyntheticReader("higgs", n, 0, data.draw(st.integers(1, n), "block"))
+    whole = SyntheticReader("higgs", n, 0, n)
+    finer = FinerReader(base, data.draw(st.integers(1, n), "piece"))
+    assert max(finer.sizes) <= min(finer.piece, base.block_rows)
+    assert sum(finer.sizes) == n
+    pieces = range(len(finer.sizes))
+    np.testing.assert_array_equal(np.concatenate([finer.block(i) for i in pieces]), whole.block(0))
+    labels = np.concatenate([finer.labels(i) for i in pieces])
+    np.testing.assert_array_equal(labels, whole.labels(0))
+    wanted = data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=5), "wanted")
+    got = rf.Dataset(finer, {}).rows(wanted)
+    np.testing.assert_array_equal(got.X, whole.block(0)[wanted])
+    np.testing.assert_array_equal(got.y, whole.labels(0)[wanted])
+
+
+def test_few_rows_of_a_long_piece_are_fetched_one_by_one() -> None:
+    n = 40 * MANY
+    X = np.arange(2 * n, dtype=np.float32).reshape(n, 2)
+    stored = rf.ingest(X, "memory://finer-long.zarr", label=False, overwrite=True)
+    finer = FinerReader(stored.reader, n)
+    got, labels = finer.rows(0, np.array([7, 3999]))
+    np.testing.assert_array_equal(got, X[[7, 3999]])
+    assert labels is None
+
+
+def test_blocks_are_as_small_as_asked_for(tmp_path: Path) -> None:
+    made = rf.synthetic("higgs", 50_000, dest=tmp_path / "s.zarr")
+    small = with_small_blocks(made, row_bytes=1000, most=8_000_000)
+    assert max(small.reader.sizes) <= 8000
+    assert small.shape == made.shape
+    assert rf.Dataset.split(small, 100, 0)[1].shape == (100, 28)

@@ -1,0 +1,140 @@
+"""The folder of a run: whole files only, nothing of others touched, one process at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rfcdask._version import __version__
+from rfcdask.persist.replacing import whole_file
+from rfcdask.pipeline import run_job
+from rfcdask.pipeline.context import Context
+from rfcdask.pipeline.folder import (
+    OtherRunError,
+    RunExistsError,
+    RunFolder,
+    UnfinishedRunError,
+    locked,
+    read_json,
+    write_json,
+)
+from rfcdask.pipeline.settings import Settings
+
+BEGUN = {"format": 1, "rfcdask": __version__, "source": None, "identity": None, "settings": {}}
+
+
+def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "a.json"
+    write_json(path, {"a": [1, 2]})
+    with pytest.raises(TypeError, match="bytes-like"), whole_file(path) as file:
+        file.writelines([b"half", None])
+    assert read_json(path) == {"a": [1, 2]}
+    assert [item.name for item in path.parent.iterdir()] == ["a.json"]
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(path, float("nan"))
+    path.write_text("{")
+    with pytest.raises(OtherRunError, match=r"a\.json is damaged"):
+        read_json(path)
+
+
+def test_only_a_free_folder_or_a_run_to_replace_is_taken(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.require_free(overwrite=False)
+    folder.path.mkdir()
+    folder.require_free(overwrite=False)
+    (folder.path / "thesis.tex").write_text("years of work")
+    for overwrite in (False, True):
+        with pytest.raises(RunExistsError, match=r"no folder of a run \(thesis.tex lies there\)"):
+            folder.require_free(overwrite=overwrite)
+    write_json(folder.begun, {})
+    with pytest.raises(UnfinishedRunError, match="pass --resume to go on"):
+        folder.require_free(overwrite=False)
+    write_json(folder.results, {})
+    with pytest.raises(RunExistsError, match=r"holds a finished run.*--overwrite"):
+        folder.require_free(overwrite=False)
+    folder.require_free(overwrite=True)
+    with pytest.raises(RunExistsError, match="is a file"):
+        RunFolder(folder.path / "thesis.tex").require_free(overwrite=True)
+
+
+def test_clearing_leaves_what_is_not_of_the_run(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for directory in (folder.data, folder.phases, folder.maps, folder.model):
+        directory.mkdir()
+        (directory / "x").write_text("x")
+    for file in (folder.begun, folder.results, folder.report, folder.sample, folder.log):
+        file.write_text("x")
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "results.json.abc.part").write_text("x")
+    folder.clear()
+    assert [item.name for item in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "letter.part").write_text("mine")
+    (mine / "profile").write_text("mine")
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    write_json(folder.begun, BEGUN)
+    for place, target in ((folder.log, mine / "profile"), (folder.phases, mine)):
+        place.symlink_to(target)
+        with pytest.raises(OtherRunError, match=rf"{place.name} is a link.* pass --overwrite"):
+            run_job(None, folder.path, scheduler="threads", resume=True)
+        place.unlink()
+    folder.maps.symlink_to(mine)
+    folder.clear()
+    assert list(folder.path.iterdir()) == []
+    (tmp_path / "run.json.partial").symlink_to(mine / "profile")
+    write_json(tmp_path / "run.json", {"a": 1})
+    assert read_json(tmp_path / "run.json") == {"a": 1}
+    assert {path.name: path.read_text() for path in mine.iterdir()} == {
+        "letter.part": "mine",
+        "profile": "mine",
+    }
+
+
+def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    with locked(folder), pytest.raises(RunExistsError, match="another process"), locked(folder):
+        pass
+    with locked(folder):
+        assert folder.path.is_dir()
+
+
+@pytest.mark.parametrize("text", ["[" * 10**6, "[]", "3", '"text"', '{"a": 1}', "\x00", ""])
+def test_odd_records_of_a_run_are_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "01-data.json"
+    path.write_text(text)
+    with pytest.raises(OtherRunError, match=r"01-data\.json is damaged .* call with --resume"):
+        read_json(path, "product")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"no archive", None])
+def test_a_damaged_sample_is_named(tmp_path: Path, content: bytes | None) -> None:
+    folder = RunFolder(tmp_path)
+    if content is not None:
+        folder.sample.write_bytes(content)
+    run = Context(folder, Settings(), None, None, lambda line: None)
+    words = r"sample\.npz is damaged .*: remove .*03-sample\.json and call with --resume"
+    with pytest.raises(OtherRunError, match=words):
+        _ = run.sample
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"settings": []},
+        {"settings": {"no such": 1}},
+        {"settings": {"seed": -1}},
+        {"source": 5},
+        {"settings": None},
+    ],
+)
+def test_a_damaged_beginning_is_named(tmp_path: Path, change: dict[str, object]) -> None:
+    folder = RunFolder(tmp_path)
+    write_json(folder.begun, BEGUN | change)
+    with pytest.raises(OtherRunError, match=r"run\.json is damaged .*: pass --overwrite instead"):
+        run_job(None, tmp_path, resume=True)

@@ -1,0 +1,37 @@
+"""The meter sees what this process and its children hold, also when it is given back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+from rfcdask.pipeline.meter import MemoryMeter
+
+HOLD = "import time; held = bytearray(b'x') * (150 * 2**20); print('here', flush=True); input()"
+
+
+def test_memory_that_was_given_back_counts_once() -> None:
+    with MemoryMeter() as meter:
+        before = meter.lap()
+        held = np.ones(20 * 2**20)
+        time.sleep(0.4)
+        del held
+        during, after = meter.lap(), meter.lap()
+    assert during - before > 140 * 2**20
+    assert during - after > 140 * 2**20
+
+
+def test_children_count_too() -> None:
+    with MemoryMeter() as meter:
+        before = meter.lap()
+        child = subprocess.Popen(
+            [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        assert child.stdout.readline() == "here\n"
+        during = meter.lap()
+        child.communicate("\n")
+    assert during - before > 150 * 2**20

@@ -1,0 +1,128 @@
+"""What a run finds, against other ways to the same numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import RidgeClassifier as SklearnRidge
+from sklearn.metrics import confusion_matrix
+
+import rfcdask as rf
+from rfcdask.pipeline import comparable, run_job
+from tests.pipeline.helpers import SMALL, results_of
+
+
+def parts(folder: Path) -> tuple[Any, Any]:
+    """Split as the run does, from the store as it lies there."""
+    return rf.open_dataset(folder / "data.zarr").split(800, random_state=0)
+
+
+def test_the_saved_model_gives_the_reported_confusion(whole: Path) -> None:
+    results = results_of(whole)
+    _, test = parts(whole)
+    X, y = test.X.compute(), test.y.compute()
+    model = rf.load(whole / "model")  # takes rows as they are in the store
+    wanted = confusion_matrix(y, model.predict(X))
+    assert results["confusion"] == {"labels": ["0", "1"], "matrix": wanted.tolist()}
+    assert results["model"]["accuracy"] == pytest.approx(np.trace(wanted) / 800)
+    assert results["model"]["path"] == "model"
+
+
+def test_the_linear_baseline_is_that_of_scikit_learn(whole: Path) -> None:
+    train, test = (part.standardize() for part in parts(whole))
+    exact = SklearnRidge().fit(train.X.compute().astype(float), train.y.compute())
+    wanted = exact.score(test.X.compute().astype(float), test.y.compute())
+    assert results_of(whole)["linear"]["accuracy"] == pytest.approx(wanted, abs=2e-3)
+
+
+def test_results_hold_every_section(whole: Path) -> None:
+    results = results_of(whole)
+    assert list(results) == [
+        "format",
+        "rfcdask",
+        "created",
+        "command",
+        "seed",
+        "settings",
+        "versions",
+        "machine",
+        "data",
+        "plan",
+        "kernel",
+        "selection",
+        "comparison",
+        "linear",
+        "model",
+        "confusion",
+        "phases",
+        "recommendation",
+    ]
+    data, selection = results["data"], results["selection"]
+    assert (data["rows"], data["train_rows"], data["test_rows"]) == (4000, 3200, 800)
+    assert sum(data["class_counts"]) == 4000
+    assert data["blocks"] > 1
+    assert selection["sizes"] == list(range(1, 17))
+    assert len(selection["weights"]) == selection["chosen_size"] == 16
+    assert selection["refined_heldout"] <= selection["heldout"][-1]
+    compared = [(row["method"], row["n_components"]) for row in results["comparison"]]
+    assert compared == [(method, size) for method in SMALL["methods"] for size in (8, 16)]  # type: ignore[attr-defined]
+    assert [phase["name"] for phase in results["phases"]] == [
+        "data",
+        "plan",
+        "sample",
+        "linear",
+        "kernel",
+        "select",
+        "compare",
+        "train",
+        "score",
+    ]
+    assert all(phase["peak_bytes"] > 50e6 for phase in results["phases"])
+    assert results["kernel"]["rule"] == "tuned"
+    assert "<html" in (whole / "report.html").read_text()
+
+
+def test_a_compared_map_is_the_one_users_get(whole: Path) -> None:
+    results = results_of(whole)
+    kernel = results["kernel"]["gamma"]
+    found = {(row["method"], row["n_components"]): row for row in results["comparison"]}
+    assert found[("compressed", 16)]["kernel_error"] < found[("giga", 16)]["kernel_error"]
+    model = rf.load(whole / "model")["features"]
+    assert model.get_params()["label_weight"] == 0.3
+    assert model.gamma_ == kernel
+    assert model.n_candidates == 120
+    test = parts(whole)[1].standardize()
+    error = rf.kernel_error(model, test.X.compute(), random_state=0)
+    assert found[("compressed-labels", 16)]["kernel_error"] == pytest.approx(error, rel=1e-4)
+
+
+def test_the_same_with_any_number_of_workers_and_another_with_another_seed(
+    whole: Path, tmp_path: Path, cluster_client: Any
+) -> None:
+    other = run_job(None, tmp_path / "two", settings=SMALL, scheduler=cluster_client)
+    assert other["machine"]["workers"] == 2
+    assert comparable(other) == comparable(results_of(whole))
+    few = SMALL | {"seed": 1, "methods": ["random"], "method": "random"}
+    seeded = run_job(None, tmp_path / "seed", settings=few, scheduler="threads")
+    assert seeded["model"]["accuracy"] != other["model"]["accuracy"]
+
+
+def test_comparable_leaves_only_what_must_agree(whole: Path) -> None:
+    text = json.dumps(comparable(results_of(whole)))
+    for word in ("seconds", "per_row", "per_second", "peak_bytes", "created", "path"):
+        assert word not in text.replace('"path": "model"', "")
+    assert '"kernel_error"' in text
+
+
+def test_other_learners_and_methods(tmp_path: Path) -> None:
+    few = SMALL | {"methods": ["nystroem"], "method": "nystroem", "gamma": 0.02}
+    for learner in ("ridge", "logistic"):
+        out = tmp_path / learner
+        results = run_job(None, out, settings=few | {"learner": learner}, scheduler="threads")
+        assert results["model"]["learner"] == learner
+        assert results["kernel"] == {"name": "rbf", "gamma": 0.02, "rule": "given"}
+        assert results["model"]["accuracy"] > results["linear"]["accuracy"] + 0.05
