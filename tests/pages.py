@@ -1,10 +1,13 @@
-"""Reading the pages for people: their code blocks, links and anchors."""
+"""Reading the pages for people: their code blocks, links and anchors; and loading scripts."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -53,3 +56,19 @@ def anchors(page: Path) -> set[str]:
             name = f"{plain}-{number}"
         found.add(name)
     return found
+
+
+def load_script(name: str) -> ModuleType:
+    """Return a script under workflows/ as a module, with the scripts beside it importable."""
+    path = ROOT / "workflows" / name
+    if path.stem not in sys.modules:
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+        sys.path.insert(0, str(path.parent))
+        try:
+            spec.loader.exec_module(module)
+        finally:
+            sys.path.remove(str(path.parent))
+    return sys.modules[path.stem]

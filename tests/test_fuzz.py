@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[1] / "workflows" / "reliability"
+from tests.pages import load_script
+
 NAMES = ("svmlight", "csv", "npy", "npz", "parquet", "zarr", "store", "model", "run")
 NAMES += ("recipe", "config")
 INPUTS = 30
@@ -16,12 +16,7 @@ INPUTS = 30
 
 @pytest.fixture(scope="module")
 def fuzz() -> Any:
-    sys.path.insert(0, str(FOLDER))
-    try:
-        import fuzz as module
-    finally:
-        sys.path.remove(str(FOLDER))
-    return module
+    return load_script("reliability/fuzz.py")
 
 
 def test_every_format_is_tried(fuzz: Any) -> None:

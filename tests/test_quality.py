@@ -7,25 +7,17 @@ The small test runs always, on data of its own. The slow ones print the whole ta
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-WORKFLOW = Path(__file__).resolve().parents[1] / "workflows" / "compare_maps.py"
+from tests.pages import load_script
 
 
 @pytest.fixture(scope="module")
 def workflow() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("compare_maps", WORKFLOW)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script("compare_maps.py")
 
 
 def test_order_of_methods_on_small_data(workflow: ModuleType) -> None:

@@ -22,8 +22,9 @@ from distributed import Client, LocalCluster, SchedulerPlugin, WorkerPlugin
 
 from tests.data.data_helpers import CONTEXT
 from tests.faults.phases import PHASES, Phase, make_data
+from tests.pages import ROOT, load_script
 
-ROOT = Path(__file__).resolve().parents[2]
+strike_at = load_script("reliability/soak.py").strike_at
 HUNG = 240
 """Seconds after which a cell counts as hung; an undisturbed one takes less than ten."""
 SIZES: dict[str, dict[str, Any]] = {
@@ -31,24 +32,6 @@ SIZES: dict[str, dict[str, Any]] = {
     "one": {"n_workers": 1, "threads_per_worker": 2},
     "small": {"n_workers": 1, "threads_per_worker": 1, "memory_limit": "800MB"},
 }
-
-
-class AtTask(SchedulerPlugin):
-    """Counts finished tasks, and strikes at one of them within the scheduler itself."""
-
-    name = "fault"
-
-    def __init__(self, number: int, strike: Callable[[str], None]) -> None:
-        self.number, self.strike = number, strike
-        self.seen = 0
-
-    def transition(
-        self, key: Any, start: str, finish: str, *args: Any, worker: str = "", **kwargs: Any
-    ) -> None:
-        if start == "processing" and finish == "memory":
-            self.seen += 1
-            if self.seen == self.number:
-                self.strike(worker)
 
 
 class SchedulerDies(SchedulerPlugin):
@@ -113,22 +96,6 @@ class Place:
     def close(self) -> None:
         self._stack.close()
 
-    @contextmanager
-    def watched(self, number: int, strike: Callable[[str], None]) -> Iterator[AtTask]:
-        """Strike once, after so many tasks; 0 only counts."""
-        plugin = AtTask(number, strike)
-        self._change(lambda scheduler: scheduler.add_plugin(plugin))
-        try:
-            yield plugin
-        finally:
-            self._change(lambda scheduler: scheduler.remove_plugin(plugin.name))
-
-    def _change(self, change: Callable[[Any], None]) -> None:
-        async def within_loop() -> None:
-            change(self.cluster.scheduler)
-
-        self.cluster.sync(within_loop)
-
 
 @dataclass
 class Bench:
@@ -154,7 +121,7 @@ class Bench:
         if phase.name not in self.calm:
             place, folder = self.place(), self.folder / f"calm-{phase.name}"
             folder.mkdir()
-            with place.watched(0, _nothing) as plugin:
+            with strike_at(place.cluster, 0, _nothing) as plugin:
                 found = phase.work(place.client, self.data, folder)
             self.calm[phase.name] = (found, plugin.seen)
         return self.calm[phase.name]
@@ -193,7 +160,7 @@ class Cell:
             struck.append(worker)
             strike(place, worker)
 
-        with place.watched(self.middle, once):
+        with strike_at(place.cluster, self.middle, once):
             found = self.work(place.client)
         assert struck
         assert found == self.expected, "the result differs from that of an undisturbed run"
@@ -318,7 +285,7 @@ def driver_killed(cell: Cell) -> str:
     address = place.cluster.scheduler_address
     number = PHASES.index(cell.phase)
     driver = CONTEXT.Process(target=_drive, args=(number, address, cell.bench.data, cell.place))
-    with place.watched(cell.middle, lambda worker: _kill(driver.pid)):
+    with strike_at(place.cluster, cell.middle, lambda worker: _kill(driver.pid)):
         driver.start()
         driver.join(HUNG)
     assert driver.exitcode == -signal.SIGKILL
@@ -335,7 +302,7 @@ def disk_full(cell: Cell) -> str:
     place = cell.bench.place("two")
     with _small_disk(cell):
         filler = cell.place / "filler"
-        with place.watched(cell.middle, lambda worker: _fill(filler)):
+        with strike_at(place.cluster, cell.middle, lambda worker: _fill(filler)):
             name = cell.raises(place.client, "no space left")
         filler.unlink()
         cell.repeats()

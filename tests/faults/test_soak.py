@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -12,18 +11,14 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "workflows" / "reliability" / "soak.py"
+from tests.pages import ROOT, load_script
+
+SCRIPT = ROOT / "workflows" / "reliability" / "soak.py"
 
 
 @pytest.fixture(scope="module")
 def soak() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("soak", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script("reliability/soak.py")
 
 
 def test_growth_is_told_from_noise(soak: ModuleType) -> None:
@@ -42,6 +37,9 @@ def test_one_bad_run_spoils_the_soak(soak: ModuleType) -> None:
     assert not soak.is_good(soak.summary([*runs, good | {"run": 6, "outcome": "wrong"}]))
     raw = good | {"run": 6, "outcome": "same", "errors": ["distributed.client.Cancelled: x"]}
     assert not soak.is_good(soak.summary([*runs, raw]))
+    grown = [good | {"run": n, "outcome": "same", "usage": {"locks": n}} for n in range(6)]
+    later = [good | {"run": n, "outcome": "same", "session": "1"} for n in (6, 7)]
+    assert not soak.is_good(soak.summary([*grown, *later]))  # the longest session is judged
     hung = good | {"run": 6, "outcome": "hung", "usage": None}
     assert not soak.is_good(soak.summary([*runs, hung]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,7 +59,8 @@ def test_giga_equals_its_definition(seed: int, target: str) -> None:
         assert found.errors[-1] == pytest.approx(residual, rel=1e-6)
 
 
-def test_giga_reproduces_an_independent_solver(shared_data: Path) -> None:
+@pytest.mark.parametrize("solver", [giga, frank_wolfe])
+def test_an_independent_solver_agrees(solver: Any, shared_data: Path) -> None:
     file = shared_data / "oracle" / "coreset_solvers.npz"
     if not file.exists():
         pytest.skip("no stored answers beside the checkout")
@@ -66,8 +68,10 @@ def test_giga_reproduces_an_independent_solver(shared_data: Path) -> None:
         answers = dict(stored)
     R, t = oracle_problem(answers)
     G, c, norm2 = gram_form(R, t)
-    for k, expected in zip(answers["iterations"], answers["giga_weights"], strict=True):
-        found = giga(G, c, norm2, len(c), max_iterations=int(k)).weights
+    for k, expected in zip(
+        answers["iterations"], answers[f"{solver.__name__}_weights"], strict=True
+    ):
+        found = solver(G, c, norm2, len(c), max_iterations=int(k)).weights
         assert np.linalg.norm(found - expected) <= 1e-8 * np.linalg.norm(expected)
         np.testing.assert_array_equal(np.flatnonzero(found), np.flatnonzero(expected))
 
@@ -125,20 +129,6 @@ def test_frank_wolfe_equals_its_definition(seed: int) -> None:
         assert found.weights @ norms == pytest.approx(norms.sum())  # on the polytope's face
         residual = np.linalg.norm(t - expected @ R) / np.linalg.norm(t)
         assert found.errors[-1] == pytest.approx(residual, rel=1e-6)
-
-
-def test_frank_wolfe_reproduces_an_independent_solver(shared_data: Path) -> None:
-    file = shared_data / "oracle" / "coreset_solvers.npz"
-    if not file.exists():
-        pytest.skip("no stored answers beside the checkout")
-    with np.load(file) as stored:
-        answers = dict(stored)
-    R, t = oracle_problem(answers)
-    G, c, norm2 = gram_form(R, t)
-    for k, expected in zip(answers["iterations"], answers["frank_wolfe_weights"], strict=True):
-        found = frank_wolfe(G, c, norm2, len(c), max_iterations=int(k)).weights
-        assert np.linalg.norm(found - expected) <= 1e-8 * np.linalg.norm(expected)
-        np.testing.assert_array_equal(np.flatnonzero(found), np.flatnonzero(expected))
 
 
 def test_frank_wolfe_stays_on_the_polytope() -> None:

@@ -46,8 +46,16 @@ WORKERS = 2
 STOPPED_SECONDS = 1.0
 LIMIT = 60
 """Seconds after which a run counts as hung; an undisturbed one takes about one."""
-SLOW_MACHINE = {"distributed.deploy.lost-worker-timeout": "1 hour"}
-"""A local cluster closes a worker for good that is not back after 15 s: short on a busy machine."""
+CONFIG = {
+    # A local cluster closes a worker for good that is not back after 15 s: short on a busy machine.
+    "distributed.deploy.lost-worker-timeout": "1 hour",
+    # Dask keeps logs of up to 10,000 lines, and the events of dead workers for an hour: they would
+    # fill up through all 200 runs and hide whether anything else grows.
+    "distributed.admin.log-length": 100,
+    "distributed.admin.low-level-log-length": 100,
+    "distributed.admin.system-monitor.log-length": 100,
+    "distributed.scheduler.events-cleanup-delay": "5 s",
+}
 CONTEXT = multiprocessing.get_context("forkserver")
 
 
@@ -122,6 +130,24 @@ class AtTask(SchedulerPlugin):
                 self.strike(worker)
 
 
+@contextmanager
+def strike_at(cluster: Any, number: int, strike: Callable[[str], None]) -> Iterator[AtTask]:
+    """Strike once in a local cluster, at this task; 0 only counts."""
+    plugin = AtTask(number, strike)
+
+    async def add() -> None:
+        cluster.scheduler.add_plugin(plugin)
+
+    async def remove() -> None:
+        cluster.scheduler.remove_plugin(plugin.name)
+
+    cluster.sync(add)
+    try:
+        yield plugin
+    finally:
+        cluster.sync(remove)
+
+
 class Bench:
     """One cluster for all runs, and the faults that can happen to it."""
 
@@ -171,26 +197,11 @@ class Bench:
         """Kill the process that called the pipeline."""
         os.kill(self.driver.pid, signal.SIGKILL)
 
-    @contextmanager
-    def watched(self, number: int, strike: Callable[[str], None]) -> Iterator[AtTask]:
-        """Strike once, at this task; 0 only counts."""
-        plugin = AtTask(number, strike)
-        self._change(lambda scheduler: scheduler.add_plugin(plugin))
-        try:
-            yield plugin
-        finally:
-            self._change(lambda scheduler: scheduler.remove_plugin(plugin.name))
-
-    def _change(self, change: Callable[[Any], None]) -> None:
-        async def within_loop() -> None:
-            change(self.cluster.scheduler)
-
-        self.cluster.sync(within_loop)
-
     def run(self, fault: str | None, at: int, folder: Path) -> tuple[str, int, list[str]]:
         """Return what a run gives, how many tasks it took, and the errors that it met."""
         errors: list[str] = []
-        with self.watched(at, self.faults.get(fault or "", lambda worker: None)) as plugin:
+        strike = self.faults.get(fault or "", lambda worker: None)
+        with strike_at(self.cluster, at, strike) as plugin:
             if fault == "driver killed":
                 address = self.cluster.scheduler_address
                 self.driver = CONTEXT.Process(target=drive, args=(address, self.text, folder))
@@ -323,8 +334,13 @@ def trend(values: list[float]) -> dict[str, float | bool]:
 
 
 def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """Count outcomes and look for growth over the second half of the last session."""
-    session = [r for r in records if r["session"] == records[-1]["session"] and r["usage"]]
+    """Count outcomes and look for growth over the second half of the longest session.
+
+    Each call of the script is a session with a cluster of its own: what comes after a resume
+    starts low again, so only runs of one session can be compared.
+    """
+    longest, _ = Counter(record["session"] for record in records).most_common(1)[0]
+    session = [record for record in records if record["session"] == longest and record["usage"]]
     half = session[len(session) // 2 :]
     trends = {
         name: trend([record["usage"][name] for record in half])
@@ -370,7 +386,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("soak.jsonl"))
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="soak-") as folder, dask.config.set(SLOW_MACHINE):
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder, dask.config.set(CONFIG):
         found = summary(soak(args.runs, args.seed, args.out, Path(folder)))
     args.out.with_suffix(".summary.json").write_text(json.dumps(found, indent=1) + "\n")
     show(found)
