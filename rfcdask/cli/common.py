@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import click
 
 from rfcdask.cli.errors import ReaderGoneError, keep_traceback, on_interrupt
-from rfcdask.persist.redact import redacted
+from rfcdask.persist.untrusted import redacted
 
 __all__ = [
     "emit",

@@ -11,7 +11,7 @@ import click
 from rfcdask.cli import common
 from rfcdask.cli.inputs import check_data, file_options, opened_data
 from rfcdask.cli.models import MAPS, kernel_options, standardize_option
-from rfcdask.cli.outputs import require_free, unfinished, whole_file
+from rfcdask.cli.outputs import require_free, whole_file
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -176,6 +176,5 @@ def _draw(table: Any, target: Path) -> None:
 
     figure = Figure(figsize=(9, 3.5), layout="constrained")
     table.plot(figure.subplots(1, 2))
-    work = unfinished(target)
-    figure.savefig(work, format=target.suffix[1:], dpi=150)
-    work.replace(target)
+    with whole_file(str(target), mode="wb") as file:
+        figure.savefig(file, format=target.suffix[1:], dpi=150)

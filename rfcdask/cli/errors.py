@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from rfcdask.persist.redact import redacted
+from rfcdask.persist.untrusted import redacted
 
 OK, FAILED, BAD_INPUT, NO_FIT, UNFINISHED = 0, 1, 2, 3, 4
 INTERRUPTED, READER_GONE, TERMINATED = 130, 141, 143
@@ -107,9 +107,7 @@ def exit_code(error: BaseException) -> int:
         return FAILED
     if type(error).__name__ == "PlanError":
         return NO_FIT
-    expected = isinstance(error, _BAD) or _is(
-        error, "rfcdask.persist.replacing", "DestinationError"
-    )
+    expected = isinstance(error, _BAD) or _is(error, "rfcdask.persist.files", "DestinationError")
     return BAD_INPUT if expected else FAILED
 
 

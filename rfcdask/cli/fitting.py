@@ -11,6 +11,7 @@ from rfcdask.cli.common import note, on_interrupt, plain
 from rfcdask.cli.inputs import is_store, read_file, reading_options
 from rfcdask.cli.models import WITH_CANDIDATES, make_learner, make_map
 from rfcdask.cli.outputs import remove, store_state, unfinished
+from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import faults_as, read_json
 
 CHECKPOINT_BLOCKS = 4
@@ -124,7 +125,8 @@ class Fitting:
             remove(self.folder / "map")
             (self.folder / "sgd.npz").unlink(missing_ok=True)
         self.folder.mkdir(parents=True, exist_ok=True)
-        record.write_text(json.dumps(wishes, indent=1) + "\n", encoding="utf-8")
+        with atomic_file(record, "w") as file:
+            file.write(json.dumps(wishes, indent=1) + "\n")
 
     def _standardizes(self, dataset: Any) -> bool:
         from rfcdask.linear.standardize import wants_standardizing

@@ -108,10 +108,10 @@ def _as_call(step: dict[str, Any]) -> str:
     """Return an estimator with the parameters that are not the default."""
     from inspect import signature
 
-    from rfcdask.persist.persistable import PERSISTABLE
+    from rfcdask.persist.models import PERSISTABLE, saved_class
 
     kind = step["class"]
-    known = signature(PERSISTABLE[kind]()).parameters if kind in PERSISTABLE else {}
+    known = signature(saved_class(kind)).parameters if kind in PERSISTABLE else {}
     changed = (
         f"{k}={v!r}"
         for k, v in step["parameters"].items()

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from rfcdask.cli.common import on_interrupt
-from rfcdask.persist import replacing
-from rfcdask.persist.replacing import UNFINISHED, followed, put_in_place
+from rfcdask.persist import files
+from rfcdask.persist.files import UNFINISHED, follow_link, replace_folder
 
 
 def unfinished(dest: str | os.PathLike[str]) -> Path:
     """Return where an output is written before it is complete."""
-    target = followed(Path(dest))
+    target = follow_link(Path(dest))
     return target.with_name(target.name + UNFINISHED)
 
 
@@ -45,7 +45,7 @@ def whole_file(dest: str, *, overwrite: bool = True, mode: str = "w") -> Iterato
     target = require_free(dest, overwrite)
     if target.is_dir():
         raise IsADirectoryError(f"{dest} is a folder: give the path of a file.")
-    with replacing.whole_file(target, mode, part=unfinished(target)) as file:
+    with files.atomic_file(target, mode, part=unfinished(target)) as file:
         yield file
 
 
@@ -76,7 +76,7 @@ def whole_store(dest: str, overwrite: bool) -> Iterator[str]:
 def move_into_place(work: Path, target: Path) -> None:
     """Give a finished folder its name, and its time: make compares the times of folders too."""
     os.utime(work)
-    put_in_place(work, followed(target))
+    replace_folder(work, follow_link(target))
 
 
 def remove(folder: Path) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 import shutil
-import uuid
 import zipfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 import zarr
@@ -26,6 +25,7 @@ from rfcdask.data.survey import Survey, bad_rows_of
 from rfcdask.data.textfiles import file_facts
 from rfcdask.execution.progress import track
 from rfcdask.kernels.types import Array, IntArray
+from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import (
     NUMBERS_AND_TEXT,
     check_blosc,
@@ -144,28 +144,28 @@ class NpzMember:
         # Under a name of our own: theirs may lead to another folder.
         target = Path(self.folder) / hashlib.sha256(self.member.encode()).hexdigest()
         if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
             # Several threads or workers may come at once: what they find must be whole.
-            part = target.with_name(f"{target.name}.{uuid.uuid4().hex}")
-            with faults_of(self.name, ".npy file in a .npz archive"):
-                self._unpack(part)
-            part.replace(target)
+            with (
+                faults_of(self.name, ".npy file in a .npz archive"),
+                atomic_file(target, shared=True, lasting=False) as file,
+            ):
+                self._unpack(file)
         return _map_file(str(target), self.name)
 
-    def _unpack(self, part: Path) -> None:
+    def _unpack(self, file: IO[bytes]) -> None:
         with zipfile.ZipFile(self.archive) as archive:
             info = archive.getinfo(f"{self.member}.npy")
-            free = shutil.disk_usage(part.parent).free
+            free = shutil.disk_usage(self.folder).free
             if info.file_size > free:
                 raise DataError(
                     f"{self.name} unpacks to {info.file_size:,} bytes, and {free:,} are free in "
-                    f"{part.parent}: set TMPDIR to a folder with room, or write it as .npy."
+                    f"{self.folder}: set TMPDIR to a folder with room, or write it as .npy."
                 )
             with archive.open(info) as packed:
                 declared = npy_bytes(packed)
             if info.file_size < declared or info.file_size > declared + NPY_HEADER:
                 raise ValueError(f"{declared:,} bytes are declared, {info.file_size:,} are there")
-            with archive.open(info) as packed, open(part, "wb") as file:
+            with archive.open(info) as packed:
                 shutil.copyfileobj(packed, file, 2**20)
 
     def identity(self) -> Any:

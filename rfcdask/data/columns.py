@@ -12,7 +12,7 @@ import numpy as np
 
 from rfcdask.data.errors import DataError
 from rfcdask.kernels.types import Array
-from rfcdask.persist.redact import redacted
+from rfcdask.persist.untrusted import redacted
 
 LABEL_NAMES = ("label", "target", "class", "y")
 MOST_SHOWN = 30

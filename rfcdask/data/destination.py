@@ -28,8 +28,8 @@ from rfcdask.data.stats import merge
 from rfcdask.data.survey import Survey
 from rfcdask.data.write import Plan, destination_errors
 from rfcdask.kernels.seeds import seed_of
-from rfcdask.persist.locks import lock_beside, only_process
-from rfcdask.persist.redact import redacted
+from rfcdask.persist.files import exclusive_lock, lock_path
+from rfcdask.persist.untrusted import redacted
 
 Files = dict[str, bytes]
 """Names of files within a store and what they hold."""
@@ -92,10 +92,10 @@ def only_writer(location: Location) -> Iterator[None]:
     )
     with ExitStack() as held:
         if location.is_local:
-            path = lock_beside(Path(os.path.realpath(location.url)))
+            path = lock_path(Path(os.path.realpath(location.url)))
             with destination_errors(location):
                 os.makedirs(path.parent, exist_ok=True)
-                held.enter_context(only_process(path, refusal))
+                held.enter_context(exclusive_lock(path, refusal))
         yield
 
 

@@ -37,8 +37,7 @@ from rfcdask.data.source import Source, is_sparse
 from rfcdask.data.store import open_location
 from rfcdask.data.svmlight import SvmlightFiles
 from rfcdask.data.textfiles import stream_lines
-from rfcdask.persist.redact import usable_url
-from rfcdask.persist.untrusted import check_zarr
+from rfcdask.persist.untrusted import check_zarr, usable_url
 
 FORMATS = ("svmlight", "csv", "parquet", "npy", "npz", "zarr")
 SUFFIXES = {

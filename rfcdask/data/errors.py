@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rfcdask.persist.redact import redacted
+from rfcdask.persist.untrusted import redacted
 
 
 class DataError(ValueError):

@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from rfcdask.data.errors import DataError, missing_extra
 from rfcdask.data.ingest import ingest
 from rfcdask.data.location import Location
 from rfcdask.data.store import open_location
+from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import faults_as
 
 
@@ -172,34 +173,30 @@ def _extract(archive: Path, member: str, folder: Path) -> Path:
     target = folder / f"{mark:08x}" / member
     if target.exists():
         return target
-    part = target.with_name(target.name + ".part")
-    part.parent.mkdir(parents=True, exist_ok=True)
-    with faults_as(
+    damage = faults_as(
         lambda why: DataError(f"{archive} is cut short or damaged ({why}): get it again."),
         DataError,
-    ):
+    )
+    copy = _copy_zip if zipfile.is_zipfile(archive) else _copy_tar
+    with damage, atomic_file(target, lasting=False) as file:
         try:
-            if zipfile.is_zipfile(archive):
-                _copy_zip(archive, member, part)
-            else:
-                _copy_tar(archive, member, part)
+            copy(archive, member, file)
         except KeyError:
             raise DataError(f"{archive} has no member {member!r}: it is another archive.") from None
-    part.replace(target)
     return target
 
 
-def _copy_zip(archive: Path, member: str, target: Path) -> None:
-    with zipfile.ZipFile(archive) as packed, packed.open(member) as data, open(target, "wb") as out:
+def _copy_zip(archive: Path, member: str, out: IO[bytes]) -> None:
+    with zipfile.ZipFile(archive) as packed, packed.open(member) as data:
         shutil.copyfileobj(data, out, 2**20)
 
 
-def _copy_tar(archive: Path, member: str, target: Path) -> None:
+def _copy_tar(archive: Path, member: str, out: IO[bytes]) -> None:
     with tarfile.open(archive) as packed:
         data = packed.extractfile(member)
         if data is None:
             raise KeyError(member)
-        with data, open(target, "wb") as out:
+        with data:
             shutil.copyfileobj(data, out, 2**20)
 
 

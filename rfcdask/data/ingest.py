@@ -36,8 +36,8 @@ from rfcdask.data.survey import Survey
 from rfcdask.data.write import Plan, destination_errors
 from rfcdask.execution.cluster_checks import require_shared
 from rfcdask.execution.compute import current_client
-from rfcdask.persist.redact import redacted
-from rfcdask.persist.replacing import UNFINISHED, kept, put_in_place, recover
+from rfcdask.persist.files import UNFINISHED, backup_of, replace_folder, restore_backup
+from rfcdask.persist.untrusted import redacted
 
 
 def ingest(
@@ -189,7 +189,7 @@ def ingest(
         plan = _plan(location, rows, survey, request, seed, mark)
         _write(plan, rows, survey, request, seed, progress, client)
         if location != final:
-            put_in_place(Path(location.url), Path(final.url))
+            replace_folder(Path(location.url), Path(final.url))
     return open_location(final)
 
 
@@ -206,9 +206,9 @@ def _work_place(final: Location, overwrite: bool) -> Location:
 def _recover(final: Location) -> None:
     """Give a store its name back that was being replaced when the process was killed."""
     place, work = Path(final.url), Path(final.url + UNFINISHED)
-    if final.is_local and not place.exists() and kept(work).exists():
+    if final.is_local and not place.exists() and backup_of(work).exists():
         with only_writer(final):
-            recover(work, place)
+            restore_backup(work, place)
 
 
 def _paths(rows: Source) -> list[str]:

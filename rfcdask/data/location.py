@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import uuid
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,8 +15,8 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore
 
 from rfcdask.data.errors import reachable
-from rfcdask.persist.redact import redacted, usable_url
-from rfcdask.persist.replacing import PARTIAL, followed, sync_all, whole_file
+from rfcdask.persist.files import PARTIAL, atomic_file, follow_link, sync_all
+from rfcdask.persist.untrusted import redacted, usable_url
 
 _LOCAL = ("file://", "local://")
 
@@ -83,7 +82,7 @@ class Location:
 
     def followed(self) -> Location:
         """Return where it leads, if it is a link."""
-        return replace(self, url=str(followed(Path(self.url)))) if self.is_local else self
+        return replace(self, url=str(follow_link(Path(self.url)))) if self.is_local else self
 
     def __repr__(self) -> str:
         """Name the options without their values, which are credentials more often than not."""
@@ -137,8 +136,7 @@ class Location:
                 fs.pipe_file(path, data if isinstance(data, bytes) else bytes(data))
             return
         # A task that is tried again may write the same object at the same time.
-        part = Path(f"{path}.{uuid.uuid4().hex}{PARTIAL}")
-        with whole_file(Path(path), part=part, lasting=lasting) as file:
+        with atomic_file(Path(path), shared=True, lasting=lasting) as file:
             file.write(data)
 
     def sync(self) -> None:

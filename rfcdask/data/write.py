@@ -26,7 +26,7 @@ from rfcdask.data.projection import SparseProjection, load_projection
 from rfcdask.data.source import Batch, dense, keep_rows
 from rfcdask.data.stats import column_stats
 from rfcdask.kernels.types import Array, IntArray
-from rfcdask.persist.replacing import disk_errors
+from rfcdask.persist.files import disk_errors
 
 
 @dataclass(frozen=True)

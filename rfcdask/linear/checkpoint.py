@@ -12,7 +12,7 @@ import numpy as np
 
 from rfcdask.kernels.types import Array
 from rfcdask.linear.lesson import State
-from rfcdask.persist.replacing import disk_errors, whole_file
+from rfcdask.persist.files import atomic_file, disk_errors
 from rfcdask.persist.untrusted import faults_as, open_npz
 
 FORMAT = 1
@@ -43,7 +43,7 @@ class Checkpoint:
             "history": history,
             "scalars": state._asdict() | {"W": None, "mean": None},
         }
-        with disk_errors(self.path), whole_file(self.path) as file:
+        with disk_errors(self.path), atomic_file(self.path) as file:
             np.savez(file, W=state.W, mean=state.mean, about=np.array(json.dumps(about)))
 
     def load(self) -> tuple[State, tuple[int, int], list[dict[str, float]]] | None:

@@ -24,8 +24,7 @@ from rfcdask.execution.progress import track
 from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear.runners import open_runner
 from rfcdask.linear.stream import Blocks, stream_folds
-from rfcdask.persist.locks import lock_beside, only_process
-from rfcdask.persist.replacing import UNFINISHED, disk_errors, put_in_place
+from rfcdask.persist.files import UNFINISHED, disk_errors, exclusive_lock, lock_path, replace_folder
 
 _RECORDS = ".write"
 """Folder of an unfinished array that says what is written; it goes when the array is done."""
@@ -79,7 +78,7 @@ def write_zarr(
         work = _begin(target, rows)
         _write_blocks(work, rows, sizes, client, progress)
         if work != target:
-            put_in_place(Path(work.url), Path(target.url))
+            replace_folder(Path(work.url), Path(target.url))
         target.delete(_RECORDS)
     return _opened(target, rows)
 
@@ -109,7 +108,7 @@ def _locked(target: Location, refusal: Exception) -> Any:
         return nullcontext()
     place = Path(target.url)
     place.parent.mkdir(parents=True, exist_ok=True)
-    return only_process(lock_beside(Path(os.path.realpath(place))), refusal)
+    return exclusive_lock(lock_path(Path(os.path.realpath(place))), refusal)
 
 
 def _begin(target: Location, rows: DaskArray) -> Location:

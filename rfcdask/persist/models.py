@@ -13,9 +13,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import uuid
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,7 @@ from rfcdask._version import __version__
 from rfcdask.kernels import KERNELS, Kernel
 from rfcdask.kernels.arrays import is_sparse
 from rfcdask.kernels.types import Array
-from rfcdask.persist.persistable import PERSISTABLE, check_class, is_pipeline
-from rfcdask.persist.replacing import disk_errors, followed, put_in_place
+from rfcdask.persist.files import atomic_folder, disk_errors, follow_link
 from rfcdask.persist.untrusted import check_zarr, faults_as, read_json
 
 FORMAT = 2
@@ -38,6 +37,22 @@ FORMAT = 2
 _JSON, _ARRAYS = "model.json", "arrays.zarr"
 _LIST_BYTES = 2**26
 """Most bytes of an array that ``model.json`` itself holds."""
+PERSISTABLE = {
+    "RandomFeatures": "rfcdask.features.random",
+    "CompressedFeatures": "rfcdask.features.compressed",
+    "JLFeatures": "rfcdask.features.random",
+    "NystroemFeatures": "rfcdask.features.nystroem",
+    "SGDClassifier": "rfcdask.linear.sgd",
+    "SGDRegressor": "rfcdask.linear.sgd_regressor",
+    "Ridge": "rfcdask.linear.ridge",
+    "RidgeClassifier": "rfcdask.linear.ridge_classifier",
+    "Standardizer": "rfcdask.linear.standardize",
+    "PCA": "rfcdask.linear.pca",
+    "Moments": "rfcdask.linear.moments",
+    "ErrorPath": "rfcdask.features.paths",
+    "RefinePath": "rfcdask.features.paths",
+}
+"""The classes that may be saved and their modules: only these are ever made from a file."""
 
 
 class DamagedModelError(ValueError):
@@ -64,29 +79,41 @@ def save(
         Anything JSON can hold that should stay with the model, such as where its data came from;
         :func:`describe` gives it back.
     """
-    check_class(obj)
-    target = followed(Path(path))
+    _check_class(obj)
+    target = follow_link(Path(path))
     if target.exists() and not (overwrite and _is_model(target)):
         raise FileExistsError(
             f"{target} exists already; choose another path"
             + (", or pass overwrite=True." if _is_model(target) else ": it is not a saved model.")
         )
-    with disk_errors(target):
-        _write_aside(obj, target, about)
-
-
-def _write_aside(obj: Any, target: Path, about: dict[str, Any] | None) -> None:
-    """Write a model beside its place and move it there whole."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # Not tempfile.mkdtemp: what it makes nobody else may read.
-    work = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
-    work.mkdir()
-    try:
+    with disk_errors(target), atomic_folder(target) as work:
         _write(obj, work, about)
-        put_in_place(work, target)
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
+
+
+def saved_class(name: str) -> Callable[..., Any]:
+    """Return the class of that name; it is imported only when a file asks for it."""
+    found: Callable[..., Any] = getattr(import_module(PERSISTABLE[name]), name)
+    return found
+
+
+def _is_pipeline(obj: Any) -> bool:
+    """Tell whether this is scikit-learn's Pipeline, whose steps are saved one by one."""
+    from sklearn.pipeline import Pipeline
+
+    return type(obj) is Pipeline
+
+
+def _check_class(obj: Any) -> None:
+    """Raise a TypeError that lists what can be saved when `obj` is none of it."""
+    if _is_pipeline(obj):
+        for _, step in obj.steps:
+            _check_class(step)
+        return
+    name = type(obj).__name__
+    if name not in PERSISTABLE or saved_class(name) is not type(obj):
+        raise TypeError(
+            f"Cannot save a {name}; save one of {', '.join(PERSISTABLE)}, or a Pipeline of them."
+        )
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -104,7 +131,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     with _damage_of(folder / _JSON):
         if record["class"] == "Pipeline":
             return _load_pipeline(record, folder)
-        kind = PERSISTABLE[record["class"]]()
+        kind = saved_class(record["class"])
         obj = kind(**{name: _decode(value) for name, value in record["parameters"].items()})
         for name, value in record["state"].items():
             _check_learned(name)
@@ -193,7 +220,7 @@ def _is_model(folder: Path) -> bool:
 def _write(obj: Any, folder: Path, about: dict[str, Any] | None = None) -> str:
     """Write a model to a folder and return its checksum."""
     head = {"format": 1, "version": __version__, "class": type(obj).__name__}
-    body = _write_steps(obj, folder) if is_pipeline(obj) else _write_parts(obj, folder)
+    body = _write_steps(obj, folder) if _is_pipeline(obj) else _write_parts(obj, folder)
     record = head | body | ({} if about is None else {"about": about})
     record = json.loads(json.dumps(record, allow_nan=True))  # as it will be read
     record["checksum"] = _checksum(record)
@@ -339,7 +366,7 @@ def _read_value(value: dict[str, Any], folder: Path) -> Any:
         return matrix
     if "tuple" in value:
         fields = {name: _read_value(item, folder) for name, item in value["fields"].items()}
-        return PERSISTABLE[value["tuple"]]()(**fields)
+        return saved_class(value["tuple"])(**fields)
     return _decode(value["value"])
 
 

@@ -1,4 +1,4 @@
-"""Files from others: what may stand in them, how large it may be, and what is said of the rest.
+"""Input from others: what files may hold and how large it may be, and credentials in URLs.
 
 Whoever reads such a file does it within :func:`faults_as`, which makes one error of the package of
 the many kinds that decoders raise. Limits are checked before anything of the claimed size is made.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import re
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,22 +24,24 @@ MOST_EXPANSION = 10**6
 """How many times larger than on disk a zarr array may say it is: zeros that were never written."""
 _SMALL = 2**28
 _MEANS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS)
-_FILTERS = [
-    "adler32",
-    "bitround",
-    "crc32",
-    "crc32c",
-    "delta",
-    "fixedscaleoffset",
-    "fletcher32",
-    "packbits",
-    "quantize",
-    "shuffle",
-    "vlen-utf8",
-]
-_COMPRESSORS = ["blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"]
+# What numcodecs calls its codecs for bytes, numbers and text; none of them runs code of a file.
+_PLAIN_CODECS = (
+    *("adler32", "bitround", "crc32", "crc32c", "delta", "fixedscaleoffset", "fletcher32"),
+    *("packbits", "quantize", "shuffle", "vlen-utf8"),
+    *("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"),
+)
 NUMBERS_AND_TEXT = "biufUST"
 """Kinds of numpy types that hold neither Python objects nor records."""
+HIDDEN = "***"
+_AUTHORITY = re.compile(r"(?<=://)[^\s/?#'\"<>]*@")
+# Keys of AWS hold slashes, which end the authority of a URL; a number after the colon is a port.
+_SLASHED = re.compile(r"(?<=://)[^\s/?#'\"<>@:]*:(?!\d{1,5}[/?#])[^\s'\"<>@]*@")
+_SECRET = (
+    r"x-(?:amz|goog)-[\w-]+|awsaccesskeyid|googleaccessid|sig|auth|"
+    r"[\w.-]*(?:signature|credential|token|secret|passw(?:or)?d|pwd|authorization|"
+    r"(?:api|access|account|private|signing)[_-]?key)[\w.-]*"
+)
+_QUERY = re.compile(rf"([?&;](?:{_SECRET})=)[^&\s'\"#;<>]+", re.IGNORECASE)
 
 
 @contextmanager
@@ -181,7 +184,7 @@ def _is_plain(codec: Any) -> bool:
     if not type(codec).__module__.startswith("numcodecs."):
         return False
     kinds = [getattr(codec, name, None) for name in ("dtype", "astype")]
-    return _named(codec) in (*_FILTERS, *_COMPRESSORS) and not any(
+    return _named(codec) in _PLAIN_CODECS and not any(
         getattr(kind, "hasobject", False) for kind in kinds
     )
 
@@ -218,3 +221,43 @@ def check_expansion(nbytes: int, count_stored: Callable[[], int]) -> None:
             f"it declares {nbytes:,} bytes where {stored:,} are stored, and at most "
             f"{MOST_EXPANSION:,} times as many are believed"
         )
+
+
+def redacted(value: Any) -> Any:
+    """Return a text, or a JSON value, with the credentials of every URL in it left out.
+
+    These are user and password before the host, and those fields of the query that sign a request
+    or grant access. Two URLs that differ in nothing else become the same text: a new signature
+    does not make another file.
+
+    Examples
+    --------
+    >>> redacted("https://me:pass@example.org/a.csv?X-Amz-Signature=12ab&version=3 is empty")
+    'https://***@example.org/a.csv?X-Amz-Signature=***&version=3 is empty'
+    """
+    if isinstance(value, str):
+        # The last part of a URL alone, such as the name of a file, still has its query.
+        bare = _SLASHED.sub(f"{HIDDEN}@", _AUTHORITY.sub(f"{HIDDEN}@", value))
+        return _QUERY.sub(rf"\g<1>{HIDDEN}", bare)
+    if isinstance(value, dict):
+        return {key: redacted(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [redacted(item) for item in value]
+    return value
+
+
+def usable_url(url: str) -> str:
+    """Return a URL as it is, unless it holds credentials where its protocol knows of none.
+
+    Raises
+    ------
+    ValueError
+        When a bucket is written as ``s3://key:secret@bucket``.
+    """
+    shown: str = redacted(url)
+    if shown.startswith((f"s3://{HIDDEN}@", f"s3a://{HIDDEN}@")):
+        raise ValueError(
+            f"{shown} has credentials before the bucket, where S3 knows of none: leave them out of "
+            "the URL and set the environment variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+        )
+    return url

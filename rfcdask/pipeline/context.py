@@ -15,9 +15,8 @@ import numpy as np
 from rfcdask.data import Dataset, open_dataset
 from rfcdask.kernels.types import Array
 from rfcdask.linear.standardize import Standardizer
-from rfcdask.persist.redact import redacted
-from rfcdask.persist.replacing import whole_file
-from rfcdask.persist.untrusted import open_npz
+from rfcdask.persist.files import atomic_file
+from rfcdask.persist.untrusted import open_npz, redacted
 from rfcdask.pipeline.finer import with_small_blocks
 from rfcdask.pipeline.folder import RunFolder, damage_of, read_json
 from rfcdask.pipeline.settings import Settings
@@ -105,7 +104,7 @@ class Context:
 
     def keep_sample(self, sample: Sample) -> None:
         """Write the rows on which maps are compared."""
-        with whole_file(self.folder.sample) as file:
+        with atomic_file(self.folder.sample) as file:
             np.savez(file, **sample._asdict())
 
     def log(self, text: str) -> None:

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rfcdask.persist import untrusted
-from rfcdask.persist.locks import only_process
-from rfcdask.persist.replacing import PARTIAL, discard, whole_file
+from rfcdask.persist.files import PARTIAL, atomic_file, discard, exclusive_lock
 
 FORMAT = 1
 """Raised when a run that was begun by an older version cannot be gone on with."""
@@ -183,13 +182,13 @@ def locked(folder: RunFolder) -> AbstractContextManager[None]:
         f"another process is running in {folder.path}: wait for it, or choose another folder with "
         "--out."
     )
-    return only_process(folder.path / LOCK, refusal)
+    return exclusive_lock(folder.path / LOCK, refusal)
 
 
 def write_json(path: Path, data: Any) -> None:
     """Write a JSON file that is there whole or not at all."""
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(text.encode())
 
 

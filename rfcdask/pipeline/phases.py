@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rfcdask.persist.redact import redacted
+from rfcdask.persist.untrusted import redacted
 from rfcdask.pipeline.choose import compare_maps, draw_sample, select, settle_kernel
 from rfcdask.pipeline.context import Context, phase_file
 from rfcdask.pipeline.data import prepare_data

@@ -15,8 +15,8 @@ from typing import Any
 from rfcdask._version import __version__
 from rfcdask.execution.compute import workers_of
 from rfcdask.kernels.threads import available_cpus
-from rfcdask.persist.redact import redacted
-from rfcdask.persist.replacing import whole_file
+from rfcdask.persist.files import atomic_file
+from rfcdask.persist.untrusted import redacted
 from rfcdask.pipeline.context import Context
 from rfcdask.pipeline.folder import write_json
 from rfcdask.pipeline.report import recommend, render
@@ -30,7 +30,7 @@ def write_results(run: Context, scheduler: str) -> dict[str, Any]:
     """Write the page, then the numbers; a folder with results.json is a finished run."""
     results: dict[str, Any] = redacted(plain(collect(run, scheduler)))
     results["recommendation"] = plain(recommend(results))
-    with whole_file(run.folder.report) as file:
+    with atomic_file(run.folder.report) as file:
         file.write(render(results).encode())
     write_json(run.folder.results, results)
     return results

@@ -14,8 +14,8 @@ from rfcdask._version import __version__
 from rfcdask.execution.cluster import connect
 from rfcdask.execution.cluster_checks import require_shared
 from rfcdask.persist import untrusted
-from rfcdask.persist.redact import HIDDEN, redacted
-from rfcdask.persist.replacing import disk_errors
+from rfcdask.persist.files import disk_errors
+from rfcdask.persist.untrusted import HIDDEN, redacted
 from rfcdask.pipeline.context import Context, Say
 from rfcdask.pipeline.data import absolute, identity
 from rfcdask.pipeline.folder import (

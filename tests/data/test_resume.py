@@ -378,14 +378,14 @@ def test_killed_between_the_old_store_and_the_new(tmp_path):
 import os, pathlib, sys
 import rfcdask as rf
 
-from rfcdask.persist import replacing
+from rfcdask.persist import files
 
 def replace(old, new):
     os.replace(old, new)
     old == pathlib.Path(sys.argv[1]) and os._exit(9)
     return new
 
-replacing._exchange = lambda *names: False  # as on file systems that cannot
+files._exchange = lambda *names: False  # as on file systems that cannot
 pathlib.Path.replace = replace
 rf.ingest(sys.argv[1], sys.argv[1], compressor=None, overwrite=True)
 """

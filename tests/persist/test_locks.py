@@ -17,21 +17,26 @@ import numpy as np
 import pytest
 
 import rfcdask as rf
-from rfcdask.persist.locks import lock_beside, only_process
-from rfcdask.persist.replacing import followed, put_in_place, whole_file
+from rfcdask.persist.files import (
+    atomic_file,
+    exclusive_lock,
+    follow_link,
+    lock_path,
+    replace_folder,
+)
 
 TAKEN = RuntimeError("taken")
 
 
 def test_a_lock_keeps_others_out_and_goes(tmp_path: Path) -> None:
-    path = lock_beside(tmp_path / "a.zarr")
+    path = lock_path(tmp_path / "a.zarr")
     assert path.parent == tmp_path
-    with only_process(path, TAKEN):
-        with pytest.raises(RuntimeError, match="taken"), only_process(path, TAKEN):
+    with exclusive_lock(path, TAKEN):
+        with pytest.raises(RuntimeError, match="taken"), exclusive_lock(path, TAKEN):
             pass
         assert path.exists()  # whoever was refused has not removed it
     assert os.listdir(tmp_path) == []
-    with pytest.raises(KeyError), only_process(path, TAKEN):
+    with pytest.raises(KeyError), exclusive_lock(path, TAKEN):
         raise KeyError
     assert os.listdir(tmp_path) == []
 
@@ -42,14 +47,14 @@ def test_a_lock_is_not_taken_through_a_link(tmp_path: Path) -> None:
     path = tmp_path / ".a.lock"
     for target in (precious, tmp_path / "new"):
         path.symlink_to(target)
-        with pytest.raises(OSError, match="remove it"), only_process(path, TAKEN):
+        with pytest.raises(OSError, match="remove it"), exclusive_lock(path, TAKEN):
             pass
         path.unlink()
     assert precious.read_text() == "years of work"
     assert os.listdir(tmp_path) == ["thesis.tex"]
     # Nor is a file that somebody put there written to.
     path.write_text("mine")
-    with only_process(path, TAKEN):
+    with exclusive_lock(path, TAKEN):
         assert path.read_text() == "mine"
 
 
@@ -58,9 +63,9 @@ def test_the_lock_of_a_killed_process_is_harmless(tmp_path: Path) -> None:
         """
         import os, signal, sys
         from pathlib import Path
-        from rfcdask.persist.locks import only_process
+        from rfcdask.persist.files import exclusive_lock
 
-        with only_process(Path(sys.argv[1]), RuntimeError()):
+        with exclusive_lock(Path(sys.argv[1]), RuntimeError()):
             os.kill(os.getpid(), signal.SIGKILL)
         """
     )
@@ -68,7 +73,7 @@ def test_the_lock_of_a_killed_process_is_harmless(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script, str(path)], check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
     assert path.exists()
-    with only_process(path, TAKEN):
+    with exclusive_lock(path, TAKEN):
         pass
     assert os.listdir(tmp_path) == []
 
@@ -81,7 +86,7 @@ def test_no_two_hold_a_lock_that_comes_and_goes(tmp_path: Path) -> None:
     def work() -> None:
         while time.monotonic() < stop:
             try:
-                with only_process(path, BlockingIOError()):
+                with exclusive_lock(path, BlockingIOError()):
                     inside.append(1)
                     wrong.extend([len(inside)] * (len(inside) > 1))
                     inside.pop()
@@ -105,13 +110,13 @@ def test_a_killed_replacement_is_made_up_for(tmp_path: Path) -> None:
     for folder, text in ((work, "new"), (tmp_path / "a.unfinished-old", "old")):
         folder.mkdir()
         (folder / "x").write_text(text)
-    put_in_place(work, target)
+    replace_folder(work, target)
     assert (target / "x").read_text() == "new"
     assert os.listdir(tmp_path) == ["a"]
     for leftover in (work, tmp_path / "a.unfinished-old"):
         leftover.mkdir()
         (leftover / "x").write_text("newer")
-    put_in_place(work, target)
+    replace_folder(work, target)
     assert (target / "x").read_text() == "newer"
     assert os.listdir(tmp_path) == ["a"]
 
@@ -131,7 +136,7 @@ def test_a_replaced_folder_always_has_its_name(tmp_path: Path) -> None:
         work = tmp_path / "a.unfinished"
         work.mkdir()
         (work / "x").write_text(str(number))
-        put_in_place(work, target)
+        replace_folder(work, target)
     done.set()
     watcher.join(60)
     assert not missing
@@ -144,7 +149,7 @@ def test_files_reach_the_disk_before_their_name(
 ) -> None:
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
-    with whole_file(tmp_path / "a.json", "w") as file:
+    with atomic_file(tmp_path / "a.json", "w") as file:
         file.write("text")
     assert synced == [str(tmp_path / "a.json.partial"), str(tmp_path)]
     assert os.listdir(tmp_path) == ["a.json"]
@@ -152,7 +157,7 @@ def test_files_reach_the_disk_before_their_name(
     (work / "arrays").mkdir(parents=True)
     (work / "arrays" / "c").write_text("numbers")
     synced.clear()
-    put_in_place(work, tmp_path / "model")
+    replace_folder(work, tmp_path / "model")
     wanted = [work / "arrays" / "c", work / "arrays", work, tmp_path]
     assert set(map(str, wanted)) == set(synced)
     assert synced[-1] == str(tmp_path)
@@ -161,7 +166,7 @@ def test_files_reach_the_disk_before_their_name(
 def test_a_lock_can_be_taken_over_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # There the kernel does this instead, which wants a file that is open for writing.
     monkeypatch.setattr(fcntl, "flock", fcntl.lockf)
-    with only_process(tmp_path / ".a.lock", TAKEN):
+    with exclusive_lock(tmp_path / ".a.lock", TAKEN):
         pass
     assert os.listdir(tmp_path) == []
 
@@ -175,7 +180,7 @@ def test_file_systems_without_locks_are_said(
     monkeypatch.setattr(fcntl, "flock", flock)
     with (
         pytest.warns(RuntimeWarning, match="knows no locks"),
-        only_process(tmp_path / ".a.lock", TAKEN),
+        exclusive_lock(tmp_path / ".a.lock", TAKEN),
     ):
         pass
     assert os.listdir(tmp_path) == []
@@ -183,8 +188,8 @@ def test_file_systems_without_locks_are_said(
 
 def test_a_pipe_in_the_place_of_a_lock_is_no_wait(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".a.lock")
-    script = "from pathlib import Path; from rfcdask.persist.locks import only_process\n"
-    script += "with only_process(Path('.a.lock'), RuntimeError()): print('went on')"
+    script = "from pathlib import Path; from rfcdask.persist.files import exclusive_lock\n"
+    script += "with exclusive_lock(Path('.a.lock'), RuntimeError()): print('went on')"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, timeout=60, check=True
     )
@@ -194,7 +199,7 @@ def test_a_pipe_in_the_place_of_a_lock_is_no_wait(tmp_path: Path) -> None:
 def test_a_lock_that_cannot_be_removed_hides_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
-    with only_process(folder / ".a.lock", TAKEN):
+    with exclusive_lock(folder / ".a.lock", TAKEN):
         folder.rename(tmp_path / "elsewhere")
         folder.touch()  # no folder any more: looking for the lock fails
 
@@ -215,4 +220,4 @@ def test_links_in_a_circle_end(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(OSError, match="Too many levels"):
-        followed(tmp_path / "a")
+        follow_link(tmp_path / "a")

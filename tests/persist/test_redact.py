@@ -20,7 +20,7 @@ import rfcdask as rf
 from rfcdask.cli import main
 from rfcdask.data import DataError
 from rfcdask.data.location import Location
-from rfcdask.persist.redact import redacted
+from rfcdask.persist.untrusted import redacted
 
 SECRET = "pa55-w0rd"
 SIGNATURE = "5e1f9ab0"

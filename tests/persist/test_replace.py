@@ -7,14 +7,15 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 import rfcdask as rf
+from rfcdask.persist import files
 from rfcdask.persist import models as persist
-from rfcdask.persist import replacing
 from tests.persist.models import fitted, rows
 
 
@@ -62,16 +63,16 @@ def test_an_interrupted_save_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("when", ["_write_array", "put_in_place"])
+@pytest.mark.parametrize(("where", "when"), [(persist, "_write_array"), (files, "replace_folder")])
 def test_an_interrupted_replacement_keeps_the_old_model(
-    when: str, saved: Path, monkeypatch: pytest.MonkeyPatch
+    where: ModuleType, when: str, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = rf.load(saved).transform(rows(False))
 
     def interrupted(*args: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(persist, when, interrupted)
+    monkeypatch.setattr(where, when, interrupted)
     with pytest.raises(KeyboardInterrupt):
         rf.save(fitted("random"), saved, overwrite=True)
     np.testing.assert_array_equal(rf.load(saved).transform(rows(False)), before)
@@ -89,7 +90,7 @@ def test_a_failing_move_brings_the_old_model_back(
             raise OSError("disk is full")
         return move(self, target)
 
-    monkeypatch.setattr(replacing, "_exchange", lambda *names: False)  # as where it is not known
+    monkeypatch.setattr(files, "_exchange", lambda *names: False)  # as where it is not known
     monkeypatch.setattr(Path, "replace", full_disk)
     with pytest.raises(OSError, match="disk is full"):
         rf.save(fitted("random"), saved, overwrite=True)
@@ -102,13 +103,13 @@ def test_a_killed_save_leaves_nothing_under_the_final_name(tmp_path: Path) -> No
         import os, signal, sys
         import numpy as np
         import rfcdask as rf
-        from rfcdask.persist import models as persist
+        from rfcdask.persist import files
 
         def die(*args):
             os.kill(os.getpid(), signal.SIGKILL)
 
         features = rf.RandomFeatures(6, random_state=0).fit(np.eye(4))
-        persist.put_in_place = die
+        files.replace_folder = die
         rf.save(features, sys.argv[1])
         """
     )

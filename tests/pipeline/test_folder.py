@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rfcdask._version import __version__
-from rfcdask.persist.replacing import whole_file
+from rfcdask.persist.files import atomic_file
 from rfcdask.pipeline import run_job
 from rfcdask.pipeline.context import Context
 from rfcdask.pipeline.folder import (
@@ -27,7 +27,7 @@ BEGUN = {"format": 1, "rfcdask": __version__, "source": None, "identity": None, 
 def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "a.json"
     write_json(path, {"a": [1, 2]})
-    with pytest.raises(TypeError, match="bytes-like"), whole_file(path) as file:
+    with pytest.raises(TypeError, match="bytes-like"), atomic_file(path) as file:
         file.writelines([b"half", None])
     assert read_json(path) == {"a": [1, 2]}
     assert [item.name for item in path.parent.iterdir()] == ["a.json"]

@@ -1,4 +1,9 @@
-"""Files and folders that take their name when they are whole and on the disk, not before."""
+"""Files and folders that get their name when they are complete and on the disk, and file locks.
+
+Whatever the package writes to a local disk goes through here: :func:`atomic_file`,
+:func:`atomic_folder` or :func:`replace_folder`. Locks are those of the operating system, which end
+with the process that holds them.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,11 @@ import errno
 import os
 import shutil
 import sys
+import uuid
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,6 +27,8 @@ PARTIAL = ".partial"
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+"""What file systems say that know no locks, such as Lustre mounted without them."""
 
 
 class DestinationError(OSError):
@@ -63,8 +72,13 @@ def disk_errors(
 
 
 @contextmanager
-def whole_file(
-    path: Path, mode: str = "wb", *, part: Path | None = None, lasting: bool = True
+def atomic_file(
+    path: Path,
+    mode: str = "wb",
+    *,
+    part: Path | None = None,
+    shared: bool = False,
+    lasting: bool = True,
 ) -> Iterator[IO[Any]]:
     """Open a file for writing that appears under its name when the block ends well.
 
@@ -75,13 +89,16 @@ def whole_file(
     mode : {"wb", "w"}
         Bytes, or text with line ends as they are given.
     part : path, optional
-        Its name while it is written; one of its own where several processes may write the file.
+        Its name while it is written.
+    shared : bool
+        Whether several processes may write it at once: each then has a name of its own meanwhile.
     lasting : bool
         Whether its bytes and its name reach the disk before the block is left: a record that is
         written afterwards is then never there without the file, whatever happens to the machine.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + PARTIAL) if part is None else part
+    own = f".{uuid.uuid4().hex}" if shared else ""
+    part = path.with_name(f"{path.name}{own}{PARTIAL}") if part is None else part
     text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
     part.unlink(missing_ok=True)  # left by a process that was killed, or a link to something else
     try:
@@ -96,6 +113,21 @@ def whole_file(
         raise
     if lasting:
         sync(path.parent)
+
+
+@contextmanager
+def atomic_folder(target: Path) -> Iterator[Path]:
+    """Give a new folder to fill, which takes the name of `target` when the block ends well."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Not tempfile.mkdtemp: what it makes nobody else may read.
+    work = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
+    work.mkdir()
+    try:
+        yield work
+        replace_folder(work, target)
+    except BaseException:
+        discard(work)
+        raise
 
 
 def sync(path: Path) -> None:
@@ -119,7 +151,7 @@ def sync_all(folder: Path) -> None:
         list(pool.map(sync, folders))
 
 
-def followed(path: Path) -> Path:
+def follow_link(path: Path) -> Path:
     """Return where a path leads that is a link itself, so that it stays a link.
 
     Links above it are left alone: on other machines of a cluster they may lead elsewhere.
@@ -131,25 +163,25 @@ def followed(path: Path) -> Path:
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
-def recover(work: Path, target: Path) -> None:
-    """Give the older folder its name back, where `put_in_place` was killed in between."""
-    if not target.exists() and kept(work).exists():
-        kept(work).replace(target)
+def restore_backup(work: Path, target: Path) -> None:
+    """Give the older folder its name back, where `replace_folder` was killed in between."""
+    if not target.exists() and backup_of(work).exists():
+        backup_of(work).replace(target)
 
 
-def kept(work: Path) -> Path:
-    """Return the name of an older folder while a newer one takes its place."""
+def backup_of(work: Path) -> Path:
+    """Return the name that the older folder has while `work` takes its place."""
     return work.with_name(f"{work.name}-old")
 
 
-def put_in_place(work: Path, target: Path) -> None:
+def replace_folder(work: Path, target: Path) -> None:
     """Move a complete folder to its final name; an older one is kept until that is done.
 
     All of it reaches the disk first: a name that can be seen stands for what it says, also after
     the machine has lost its power.
     """
     sync_all(work)
-    old = kept(work)
+    old = backup_of(work)
     discard(old)  # left by a process that was killed here
     if not target.exists():
         work.replace(target)
@@ -184,3 +216,86 @@ def discard(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def lock_path(path: Path) -> Path:
+    """Return the name of the lock that guards a file or folder, in the folder that it lies in."""
+    return path.with_name(f".{path.name}.lock")
+
+
+@contextmanager
+def exclusive_lock(path: Path, refusal: Exception) -> Iterator[None]:
+    """Hold the lock of a file, which is made for it and removed; raise `refusal` if it is taken.
+
+    A file that a killed process left is harmless: its lock went with the process.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    handle = _take(path, refusal)
+    try:
+        yield
+    finally:
+        # Removed while the lock is held: whoever waits for it looks again whether it still counts.
+        # Where it cannot be removed any more, it stays and is harmless.
+        with suppress(OSError):
+            if _is_that_file(handle, path):
+                path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _take(path: Path, refusal: Exception) -> int:
+    import fcntl
+
+    while True:
+        handle = _open(path)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_that_file(handle, path):
+                return handle
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                _note_no_locks(path)
+                return handle
+            os.close(handle)
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):  # NFS says either
+                raise refusal from None
+            raise OSError(error.errno, f"{error.strerror}; remove this lock", str(path)) from error
+        os.close(handle)  # the process before removed this file: the lock is another one now
+
+
+def _note_no_locks(path: Path) -> None:
+    warnings.warn(
+        f"The file system of {path.parent} knows no locks: see to it that no other process writes "
+        "there meanwhile.",
+        RuntimeWarning,
+        stacklevel=5,
+    )
+
+
+def _open(path: Path) -> int:
+    """Open the file, never through a link and without waiting; what lies there stays as it is.
+
+    For writing, although nothing is written: over NFS only such a file can be locked. What another
+    user left is opened for reading, which is enough for a disk of this machine.
+    """
+    how = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        try:
+            return os.open(path, os.O_RDWR | how, 0o666)
+        except PermissionError:
+            return os.open(path, os.O_RDONLY | how, 0o666)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        what = "it is a link, and no lock is taken through a link; remove it"
+        raise OSError(errno.ELOOP, what, str(path)) from None
+
+
+def _is_that_file(handle: int, path: Path) -> bool:
+    try:
+        there = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    mine = os.fstat(handle)
+    return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
