@@ -3,8 +3,8 @@
 from rfcdask.linear.pca import PCA
 from rfcdask.linear.ridge import Ridge
 from rfcdask.linear.ridge_classifier import RidgeClassifier
-from rfcdask.linear.sgd import SGDClassifier
-from rfcdask.linear.sgd_regressor import SGDRegressor
+from rfcdask.linear.sgd.classifier import SGDClassifier
+from rfcdask.linear.sgd.regressor import SGDRegressor
 from rfcdask.linear.write import write_zarr
 
 __all__ = ["PCA", "Ridge", "RidgeClassifier", "SGDClassifier", "SGDRegressor", "write_zarr"]

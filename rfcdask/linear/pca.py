@@ -17,7 +17,7 @@ from rfcdask.features.lazy_output import lazy_on_dask
 from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear.accumulate import Fold, collect, matrix_and_weights
 from rfcdask.linear.moments import Moments
-from rfcdask.linear.predictor import map_rows, score_dtype
+from rfcdask.linear.predict import map_rows, score_dtype
 
 
 @lazy_on_dask

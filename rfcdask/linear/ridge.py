@@ -15,7 +15,7 @@ from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear.accumulate import Fold, collect, matrix_and_weights
 from rfcdask.linear.inputs import check_target, require_y
 from rfcdask.linear.moments import Moments
-from rfcdask.linear.predictor import Flattened, LinearScores, determination, map_rows, score_dtype
+from rfcdask.linear.predict import Flattened, LinearScores, determination, map_rows, score_dtype
 from rfcdask.linear.ridge_base import RidgeModel
 
 

@@ -15,7 +15,7 @@ from rfcdask.kernels.types import Array
 from rfcdask.linear.facts import model_facts
 from rfcdask.linear.inputs import require_weight
 from rfcdask.linear.moments import Moments
-from rfcdask.linear.ridge_solve import check_alphas, choose, solve
+from rfcdask.linear.ridge_path import check_alphas, choose, solve
 
 
 class RidgeModel(HTMLReprMixin, BaseEstimator):

@@ -15,7 +15,7 @@ from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear.accumulate import Fold, collect, matrix_and_weights
 from rfcdask.linear.inputs import as_labels, require_y
 from rfcdask.linear.labels import Labels, class_weights, read_labels, to_learn_from
-from rfcdask.linear.predictor import (
+from rfcdask.linear.predict import (
     Classes,
     Flattened,
     LinearScores,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 
-from rfcdask.linear.order import blocks_mixed
-from rfcdask.linear.precondition import FULL, rows_wanted
+from rfcdask.linear.sgd.preconditioner import FULL, rows_wanted
+from rfcdask.linear.sgd.schedule import blocks_mixed
 from rfcdask.planning.work import HELDOUT_ROWS, Place, Work
 from rfcdask.selection.candidates import ROW_BLOCK, TILE
 from rfcdask.selection.columns import BATCH

@@ -9,8 +9,8 @@ import psutil
 from rfcdask.execution.compute import current_client, workers_of
 from rfcdask.features.compressed import memory_budget
 from rfcdask.kernels.threads import available_cpus
-from rfcdask.linear.persistence import _budget
 from rfcdask.linear.runners import _local_threads
+from rfcdask.linear.sgd.caching import _budget
 from rfcdask.planning.work import Place
 
 IMPORTS = 300 * 2**20

@@ -14,10 +14,10 @@ from rfcdask.kernels.hot_loop import CosineBlock
 from rfcdask.kernels.threads import available_cpus, map_tiles, one_blas_thread
 from rfcdask.kernels.types import Array, DaskArray, Matrix
 from rfcdask.linear.inputs import dense
-from rfcdask.linear.lesson import Lesson, learn
-from rfcdask.linear.losses import HINGE
-from rfcdask.linear.precondition import make_preconditioner, rows_wanted
-from rfcdask.linear.training import fresh_state
+from rfcdask.linear.sgd.losses import HINGE
+from rfcdask.linear.sgd.preconditioner import make_preconditioner, rows_wanted
+from rfcdask.linear.sgd.step import Lesson, learn
+from rfcdask.linear.sgd.training import fresh_state
 from rfcdask.planning.seconds import PICK_CANDIDATES, Rates
 from rfcdask.planning.work import Work
 from rfcdask.selection.candidates import TILE

@@ -16,8 +16,8 @@ import pytest
 
 import rfcdask as rf
 from rfcdask.kernels.types import Array
-from rfcdask.linear import training
-from rfcdask.linear.lesson import State, learn
+from rfcdask.linear.sgd import training
+from rfcdask.linear.sgd.step import State, learn
 
 BENCHMARK = Path(__file__).resolve().parents[2] / "workflows" / "benchmarks" / "bench_memory.py"
 

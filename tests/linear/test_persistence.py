@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import rfcdask as rf
 from rfcdask.kernels.types import Array
-from rfcdask.linear import persistence
-from rfcdask.linear.persistence import Costs, seconds_to_compute
 from rfcdask.linear.runners import open_runner
+from rfcdask.linear.sgd import caching as persistence
+from rfcdask.linear.sgd.caching import Costs, seconds_to_compute
 from rfcdask.linear.stream import Blocks
 from tests.linear_data import blobs, lazy
 

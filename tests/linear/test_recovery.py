@@ -17,9 +17,9 @@ from distributed import Client, LocalCluster
 
 import rfcdask as rf
 from rfcdask.kernels.types import Array
-from rfcdask.linear import training
-from rfcdask.linear.checkpoint import Checkpoint
-from rfcdask.linear.lesson import Lesson, State, learn, pick_rows, study
+from rfcdask.linear.sgd import training
+from rfcdask.linear.sgd.checkpoint import Checkpoint
+from rfcdask.linear.sgd.step import Lesson, State, learn, pick_rows, study
 from tests.linear_data import blobs, lazy
 
 

@@ -18,9 +18,10 @@ from sklearn.svm import LinearSVC
 import rfcdask as rf
 from rfcdask.kernels.types import Array
 from rfcdask.linear import labels as labels_module
-from rfcdask.linear import order, training
-from rfcdask.linear.losses import CLASSIFIER_LOSSES, classification_slopes, regression_slopes
 from rfcdask.linear.runners import ClusterRunner
+from rfcdask.linear.sgd import schedule as order
+from rfcdask.linear.sgd import training
+from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, classification_slopes, regression_slopes
 from tests.linear_data import blobs, lazy
 
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rfcdask.kernels.types import Array
-from rfcdask.linear.order import blocks_mixed, held_out_rows, plan_epoch, shuffled_rows
 from rfcdask.linear.runners import ClusterRunner, ThreadRunner, open_runner
+from rfcdask.linear.sgd.schedule import blocks_mixed, held_out_rows, plan_epoch, shuffled_rows
 from rfcdask.linear.stream import (
     Blocks,
     consecutive_groups,

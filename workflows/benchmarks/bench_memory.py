@@ -20,8 +20,8 @@ import dask.array as da
 import numpy as np
 
 import rfcdask as rf
-from rfcdask.linear import training
-from rfcdask.linear.lesson import State, learn
+from rfcdask.linear.sgd import training
+from rfcdask.linear.sgd.step import State, learn
 
 BLOCK, COLUMNS, FEATURES = 10_000, 10, 200
 

@@ -16,13 +16,20 @@ from rfcdask.display.numbers import count, number
 from rfcdask.execution.progress import track
 from rfcdask.kernels.seeds import seed_of
 from rfcdask.kernels.types import Array, DaskArray
-from rfcdask.linear.checkpoint import Checkpoint
 from rfcdask.linear.facts import model_facts
 from rfcdask.linear.labels import Labels
-from rfcdask.linear.lesson import Lesson, State
-from rfcdask.linear.settings import Settings, check_settings
+from rfcdask.linear.sgd.checkpoint import Checkpoint
+from rfcdask.linear.sgd.settings import Settings, check_settings
+from rfcdask.linear.sgd.step import Lesson, State
+from rfcdask.linear.sgd.training import (
+    Course,
+    Outcome,
+    fresh_state,
+    study_blocks,
+    train,
+    train_epoch,
+)
 from rfcdask.linear.stream import Blocks, Runner
-from rfcdask.linear.training import Course, Outcome, fresh_state, study_blocks, train, train_epoch
 
 
 class StochasticModel(HTMLReprMixin, BaseEstimator):

@@ -16,7 +16,7 @@ from dask.utils import parse_bytes
 
 from rfcdask.execution.compute import RETRIES, current_client, workers_of
 from rfcdask.kernels.types import DaskArray
-from rfcdask.linear.order import GROUP_BYTES
+from rfcdask.linear.sgd.schedule import GROUP_BYTES
 from rfcdask.linear.stream import Blocks, Runner
 
 LOCAL_BUDGET = 2 * GROUP_BYTES

@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rfcdask.kernels.types import Array
-from rfcdask.linear import order
 from rfcdask.linear.inputs import dense, locate, require_good_weights
 from rfcdask.linear.labels import encode
-from rfcdask.linear.losses import (
+from rfcdask.linear.sgd import schedule as order
+from rfcdask.linear.sgd.losses import (
     SQUARED,
     STEP_GAIN,
     classification_slopes,
     regression_slopes,
 )
-from rfcdask.linear.precondition import make_preconditioner
-from rfcdask.linear.steps import MIX, Group, Pace, Preconditioner, descend
+from rfcdask.linear.sgd.optimizer import MIX, Group, Pace, Preconditioner, descend
+from rfcdask.linear.sgd.preconditioner import make_preconditioner
 
 
 class State(NamedTuple):

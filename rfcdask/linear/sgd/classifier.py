@@ -13,13 +13,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from rfcdask.kernels.types import Array, DaskArray
-from rfcdask.linear import order
 from rfcdask.linear.inputs import as_labels, as_matrix, check_weights, make_blocks, require_y
 from rfcdask.linear.labels import Labels, class_weights, disorder, read_labels, to_learn_from
-from rfcdask.linear.lesson import Lesson
-from rfcdask.linear.losses import CLASSIFIER_LOSSES, SOFTMAX
-from rfcdask.linear.persistence import keep_or_recompute
-from rfcdask.linear.predictor import (
+from rfcdask.linear.predict import (
     Classes,
     Flattened,
     LinearScores,
@@ -29,7 +25,11 @@ from rfcdask.linear.predictor import (
     score_dtype,
 )
 from rfcdask.linear.runners import open_runner
-from rfcdask.linear.sgd_base import StochasticModel
+from rfcdask.linear.sgd import schedule as order
+from rfcdask.linear.sgd.base import StochasticModel
+from rfcdask.linear.sgd.caching import keep_or_recompute
+from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, SOFTMAX
+from rfcdask.linear.sgd.step import Lesson
 from rfcdask.linear.stream import Blocks
 
 SORTED = 0.1

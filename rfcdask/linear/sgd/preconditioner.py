@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 
 from rfcdask.kernels.types import Array
-from rfcdask.linear.steps import Preconditioner
+from rfcdask.linear.sgd.optimizer import Preconditioner
 
 FULL = 1024
 """Up to this many features the preconditioner is a full matrix."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rfcdask.kernels.types import Array
-from rfcdask.linear.lesson import State
+from rfcdask.linear.sgd.step import State
 from rfcdask.persist.files import atomic_file, disk_errors
 from rfcdask.persist.untrusted import faults_as, open_npz
 

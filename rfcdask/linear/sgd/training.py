@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from rfcdask.execution.progress import Reporter, track
-from rfcdask.linear import order
-from rfcdask.linear.checkpoint import Checkpoint
-from rfcdask.linear.lesson import Lesson, State, learn, pick_rows, study
-from rfcdask.linear.precondition import rows_wanted
+from rfcdask.linear.sgd import schedule as order
+from rfcdask.linear.sgd.checkpoint import Checkpoint
+from rfcdask.linear.sgd.preconditioner import rows_wanted
+from rfcdask.linear.sgd.step import Lesson, State, learn, pick_rows, study
 from rfcdask.linear.stream import Blocks, Runner, stream_groups
 
 

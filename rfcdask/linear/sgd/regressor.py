@@ -12,13 +12,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear.inputs import as_matrix, check_target, check_weights, make_blocks
-from rfcdask.linear.lesson import Lesson
-from rfcdask.linear.losses import REGRESSOR_LOSSES
-from rfcdask.linear.persistence import keep_or_recompute
-from rfcdask.linear.predictor import Flattened, LinearScores, determination, map_rows, score_dtype
+from rfcdask.linear.predict import Flattened, LinearScores, determination, map_rows, score_dtype
 from rfcdask.linear.runners import open_runner
-from rfcdask.linear.settings import check_positive
-from rfcdask.linear.sgd_base import StochasticModel
+from rfcdask.linear.sgd.base import StochasticModel
+from rfcdask.linear.sgd.caching import keep_or_recompute
+from rfcdask.linear.sgd.losses import REGRESSOR_LOSSES
+from rfcdask.linear.sgd.settings import check_positive
+from rfcdask.linear.sgd.step import Lesson
 
 
 class SGDRegressor(RegressorMixin, StochasticModel):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from rfcdask.kernels.types import Array
-from rfcdask.linear.steps import MIX
+from rfcdask.linear.sgd.optimizer import MIX
 
 GROUP_BYTES = 2**27
 """Rows of several blocks are mixed as long as they stay below this size."""

@@ -4,8 +4,8 @@ A step takes a mini-batch of rows B, drawn from several blocks, and moves the co
 
     W <- W - eta_t P (Z_B^T D_B / |B| + alpha W)
 
-with D the slopes of the loss and P a preconditioner (:mod:`rfcdask.linear.precondition`). It is
-applied to the gradient, once a batch, and therefore costs about as much as the gradient itself.
+with D the slopes of the loss and P a preconditioner (:mod:`rfcdask.linear.sgd.preconditioner`). It
+is applied to the gradient, once a batch, and therefore costs about as much as the gradient itself.
 The mean of the iterates, with later ones counting more, is kept beside W (Shamir and Zhang, 2013).
 """
 
@@ -17,7 +17,7 @@ import numba
 import numpy as np
 
 from rfcdask.kernels.types import Array
-from rfcdask.linear.losses import SQUARED, classification_slopes, regression_slopes
+from rfcdask.linear.sgd.losses import SQUARED, classification_slopes, regression_slopes
 
 MIX = 8
 """Most blocks whose rows are mixed in one group; part of the kernel's type, so a constant."""
