@@ -9,8 +9,9 @@ from typing import Any
 
 from rfcdask.cli.common import note, on_interrupt, plain
 from rfcdask.cli.inputs import is_store, read_file, reading_options
-from rfcdask.cli.models import WITH_CANDIDATES, make_learner, make_map
+from rfcdask.cli.models import make_learner
 from rfcdask.cli.outputs import remove, store_state, unfinished
+from rfcdask.features.methods import LABEL_WEIGHT, METHODS, make_map
 from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import faults_as, read_json
 
@@ -155,7 +156,7 @@ class Fitting:
 
         name, learner = self.settings["map_name"], self.settings["learner"]
         wanted = {"fit": name != "none", "train": learner != "none"}
-        several = name in WITH_CANDIDATES
+        several = name != "none" and METHODS[name].has_candidates
         plan(
             train,
             n_components=self.settings["components"],
@@ -189,7 +190,17 @@ class Fitting:
         if (place / "model.json").exists():
             note("The features are chosen already.")
             return load(place)
-        feature_map = make_map(self.settings["map_name"], self.settings, self.seed)
+        weight = self.settings["label_weight"]
+        feature_map = make_map(
+            self.settings["map_name"],
+            self.settings["components"],
+            kernel=self.settings["kernel"],
+            gamma=self.settings["gamma"],
+            n_candidates=self.settings["candidates"],
+            label_weight=LABEL_WEIGHT if weight is None else weight,
+            random_state=self.seed,
+            n_rows=self.settings["sample_rows"],
+        )
         feature_map.fit(train.X, train.y, client=self.client)
         save(feature_map, place)
         return feature_map

@@ -7,20 +7,12 @@ from typing import Any, TypeVar
 
 import click
 
+from rfcdask.features.methods import METHODS
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-MAPS = (
-    "compressed",
-    "compressed-labels",
-    "random",
-    "jl",
-    "giga",
-    "frank-wolfe",
-    "nystroem",
-    "nystroem-rpcholesky",
-)
+MAPS = tuple(METHODS)
 KERNELS = ("rbf", "laplacian", "cauchy", "matern12", "matern32", "matern52")
-WITH_CANDIDATES = ("compressed", "compressed-labels", "jl", "giga", "frank-wolfe")
 
 
 class NumberOr(click.ParamType):  # type: ignore[type-arg]  # generic only in new versions
@@ -86,43 +78,6 @@ def standardize_option(function: Function) -> Function:
         default=None,
         help="Mean 0 and variance 1 in every column.  [default: unless all values lie in -1..1]",
     )(function)
-
-
-def make_map(name: str, settings: dict[str, Any], seed: int) -> Any:
-    """Return an unfitted feature map.
-
-    Parameters
-    ----------
-    name : str
-        One of :data:`MAPS`.
-    settings : dict
-        Values of the options of this module.
-    seed : int
-    """
-    import rfcdask as rf
-
-    size, rows = settings["components"], settings["sample_rows"]
-    common = {"kernel": settings["kernel"], "gamma": settings["gamma"], "random_state": seed}
-    many = common | {"n_candidates": settings["candidates"]}
-    if name == "random":
-        return rf.RandomFeatures(size, **common)
-    if name == "jl":
-        return rf.JLFeatures(size, **many)
-    if name in ("giga", "frank-wolfe"):
-        return rf.CompressedFeatures.paper(size, solver=name, **many)
-    if name.startswith("nystroem"):
-        landmarks = "rpcholesky" if name.endswith("rpcholesky") else "uniform"
-        return rf.NystroemFeatures(size, landmarks=landmarks, **common)
-    weight = _label_weight(name, settings.get("label_weight"))
-    return rf.CompressedFeatures(size, n_rows=rows, label_weight=weight, **many)
-
-
-def _label_weight(name: str, given: float | None) -> float:
-    from rfcdask.evaluation.compare import LABEL_WEIGHT
-
-    if name == "compressed":
-        return 0.0
-    return LABEL_WEIGHT if given is None else given
 
 
 def make_learner(settings: dict[str, Any], task: str | None, n_rows: int, seed: int) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import dask.array as da
@@ -18,29 +19,16 @@ from rfcdask.display.comparisons import against_features
 from rfcdask.display.html import Table, render_repr
 from rfcdask.evaluation.measure import Split, fitted, measure
 from rfcdask.execution.progress import track
-from rfcdask.features import CompressedFeatures, JLFeatures, NystroemFeatures, RandomFeatures
 from rfcdask.features.base import check_count
+from rfcdask.features.methods import METHODS, check_methods, make_map
 from rfcdask.kernels import get_kernel, resolve_gamma
 from rfcdask.kernels.arrays import check_finite
 from rfcdask.kernels.seeds import seed_of, stream
 from rfcdask.kernels.types import Array, DaskArray, Matrix
 from rfcdask.linear import RidgeClassifier
 
-METHODS = (
-    "random",
-    "jl",
-    "frank-wolfe",
-    "giga",
-    "compressed",
-    "compressed-labels",
-    "nystroem",
-    "nystroem-rpcholesky",
-)
-"""All methods by name; "giga" and "frank-wolfe" are as in the paper, "compressed" is ours."""
 MEASURED = ("kernel_error", "accuracy", "fit_seconds", "microseconds_per_row", "model_bytes")
 """The columns with figures."""
-LABEL_WEIGHT = 0.3
-"""How much "compressed-labels" looks at the labels."""
 DRAWN = ("kernel_error", "accuracy")
 """The columns that are drawn by themselves."""
 SPREAD = ("kernel_error", "accuracy")
@@ -100,7 +88,7 @@ class Comparison(Table):
 def compare(
     X: Any,
     y: Any,
-    methods: Sequence[str] | Mapping[str, Any] = METHODS,
+    methods: Sequence[str] | Mapping[str, Any] = tuple(METHODS),
     *,
     n_components: int | Sequence[int] = 300,
     kernel: str = "rbf",
@@ -156,7 +144,8 @@ def compare(
     check_count("n_test", n_test, 2)
     if n_rows is not None:
         check_count("n_rows", n_rows, 2)
-    _check_methods(methods)
+    if not isinstance(methods, Mapping):
+        check_methods(methods)
     known = get_kernel(kernel)
     X, y = rows_and_labels(X, y)
     if X.shape[0] < 10:
@@ -172,9 +161,17 @@ def compare(
         for again in range(repeats):
             data = _split(X, y, n_rows, n_test, seed + again, client)
             width = resolve_gamma(gamma, known, data.test)
-            maps = make_maps(methods, kernel, width, n_candidates, seed + again)
-            for name, size, feature_map in _with_sizes(maps, sizes):
+            common: dict[str, Any] = {
+                "kernel": kernel,
+                "gamma": width,
+                "n_candidates": n_candidates,
+            }
+            for name, size in product(methods, map(int, sizes)):
                 reporter.note(f"{name}, {size} features")
+                if isinstance(methods, Mapping):
+                    feature_map = clone(methods[name]).set_params(n_components=size)
+                else:
+                    feature_map = make_map(name, size, random_state=seed + again, **common)
                 row = _measure(name, size, feature_map, learner, data, seed + again, client)
                 found.setdefault((name, size), []).append(row)
                 reporter.advance()
@@ -210,51 +207,6 @@ def _split(X: Any, y: Any, n_rows: int | None, n_test: int, seed: int, client: A
 def _take(array: Any, rows: Array) -> Matrix | DaskArray:
     taken: Matrix | DaskArray = pick(array, rows) if isinstance(array, da.Array) else array[rows]
     return taken
-
-
-def _check_methods(methods: Any) -> None:
-    if isinstance(methods, Mapping):
-        return
-    unknown = [methods] if isinstance(methods, str) else [n for n in methods if n not in METHODS]
-    if unknown:
-        raise ValueError(f"methods: {unknown[0]!r} is not in the list of {', '.join(METHODS)}.")
-
-
-def make_maps(
-    methods: Sequence[str] | Mapping[str, Any],
-    kernel: str,
-    gamma: float,
-    n_candidates: int,
-    seed: int,
-    *,
-    label_weight: float = LABEL_WEIGHT,
-    **ours: Any,
-) -> dict[str, Any]:
-    """Return the unfitted maps of the names in `METHODS`, or those given, by name.
-
-    `ours` are further parameters of "compressed" and "compressed-labels", such as ``refine``.
-    """
-    if isinstance(methods, Mapping):
-        return dict(methods)
-    common: dict[str, Any] = {"kernel": kernel, "gamma": gamma, "random_state": seed}
-    many = common | {"n_candidates": n_candidates}
-    made = {
-        "random": lambda: RandomFeatures(**common),
-        "jl": lambda: JLFeatures(300, **many),
-        "frank-wolfe": lambda: CompressedFeatures.paper(300, solver="frank-wolfe", **many),
-        "giga": lambda: CompressedFeatures.paper(300, solver="giga", **many),
-        "compressed": lambda: CompressedFeatures(**many, **ours),
-        "compressed-labels": lambda: CompressedFeatures(label_weight=label_weight, **many, **ours),
-        "nystroem": lambda: NystroemFeatures(300, landmarks="uniform", **common),
-        "nystroem-rpcholesky": lambda: NystroemFeatures(300, landmarks="rpcholesky", **common),
-    }
-    return {name: made[name]() for name in methods}
-
-
-def _with_sizes(maps: dict[str, Any], sizes: list[int]) -> Iterator[tuple[str, int, Any]]:
-    for name, feature_map in maps.items():
-        for size in sizes:
-            yield name, int(size), clone(feature_map).set_params(n_components=int(size))
 
 
 def _measure(

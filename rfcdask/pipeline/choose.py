@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from rfcdask.data.sample import draw_rows, gather, gather_finite
-from rfcdask.evaluation.compare import make_maps
 from rfcdask.evaluation.measure import Split, measure
 from rfcdask.evaluation.tuning import tune
 from rfcdask.execution.progress import track
+from rfcdask.features.methods import make_map
 from rfcdask.kernels import get_kernel, resolve_gamma
 from rfcdask.kernels.seeds import stream
 from rfcdask.linear import RidgeClassifier
@@ -66,23 +65,20 @@ def settle_kernel(run: Context) -> dict[str, Any]:
     return {"name": name, "gamma": gamma, "rule": rule if isinstance(rule, str) else "given"}
 
 
-def _maps(run: Context) -> dict[str, Any]:
+def _fit(run: Context, method: str, size: int) -> tuple[Any, float]:
+    """Fit a map on the sample and return it with the seconds that took."""
     used, kernel = run.used, run.product("kernel")
-    return make_maps(
-        used["methods"],
-        kernel["name"],
-        kernel["gamma"],
-        used["n_candidates"],
-        run.settings.seed,
+    feature_map = make_map(
+        method,
+        size,
+        kernel=kernel["name"],
+        gamma=kernel["gamma"],
+        n_candidates=used["n_candidates"],
         label_weight=used["label_weight"],
+        random_state=run.settings.seed,
         n_rows=used["n_rows"],
         refine=used["refine"],
     )
-
-
-def _fit(run: Context, method: str, size: int) -> tuple[Any, float]:
-    """Fit a map on the sample and return it with the seconds that took."""
-    feature_map = _maps(run)[method].set_params(n_components=size)
     start = time.perf_counter()
     with in_this_process():
         feature_map.fit(run.sample.X, run.sample.y)
@@ -99,7 +95,7 @@ def select(run: Context) -> dict[str, Any]:
     size = run.largest
     with track("choosing features", None, "maps") as reporter:
         reporter.note(f"{size} of {run.used['n_candidates']}")
-        found, seconds = _fit_ours(run, size)
+        found, seconds = _fit(run, "compressed", size)
         reporter.advance()
     save(found, map_path(run, "compressed", size), overwrite=True)
     path = found.error_path_
@@ -116,12 +112,6 @@ def select(run: Context) -> dict[str, Any]:
         "weights": found.weights_.tolist(),
         "seconds": seconds,
     }
-
-
-def _fit_ours(run: Context, size: int) -> tuple[Any, float]:
-    if "compressed" not in run.used["methods"]:
-        run = replace(run, settings=replace(run.settings, methods=["compressed"]))
-    return _fit(run, "compressed", size)
 
 
 def compare_maps(run: Context) -> dict[str, Any]:

@@ -11,19 +11,10 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from rfcdask.features.methods import LABEL_WEIGHT, METHODS
 from rfcdask.persist.untrusted import faults_as, read_text
 
 KERNELS = ("rbf", "laplacian", "cauchy", "matern12", "matern32", "matern52")
-METHODS = (
-    "random",
-    "jl",
-    "frank-wolfe",
-    "giga",
-    "compressed",
-    "compressed-labels",
-    "nystroem",
-    "nystroem-rpcholesky",
-)
 LEARNERS = ("svm", "logistic", "ridge")
 
 
@@ -64,13 +55,17 @@ class Settings:
     n_candidates: int | str = _setting("auto", "autocount", "random features to choose from")
     n_rows: int = _setting(5000, "count", "rows on which features are chosen")
     refine: int = _setting(300, "whole", "gradient steps on the chosen features")
-    label_weight: float = _setting(0.3, "positive", "weight of labels in compressed-labels")
+    label_weight: float = _setting(
+        LABEL_WEIGHT, "positive", "weight of labels in compressed-labels"
+    )
     methods: list[str] = _setting(
-        lambda: list(METHODS[:-1]), "words", "maps to compare, of", METHODS
+        lambda: list(METHODS)[:-1], "words", "maps to compare, of", tuple(METHODS)
     )
     compare_rows: int | str = _setting("auto", "autocount", "rows the compared maps learn from")
     compare_test_rows: int | str = _setting("auto", "autocount", "held-out rows they are tried on")
-    method: str = _setting("compressed-labels", "word", "map of the final model, of", METHODS)
+    method: str = _setting(
+        "compressed-labels", "word", "map of the final model, of", tuple(METHODS)
+    )
     learner: str = _setting("svm", "word", "final model:", LEARNERS)
     epochs: int = _setting(3, "count", "passes over the training rows")
 

@@ -10,22 +10,12 @@ import dask.array as da
 import numpy as np
 
 from rfcdask.data.sample import one_column_block, require_known_rows
+from rfcdask.features.methods import METHODS, check_methods
 from rfcdask.kernels.types import DaskArray
 from rfcdask.planning.memory import SLACK, Parts, is_kept, peaks
 from rfcdask.planning.problems import find_problems
 from rfcdask.planning.result import Plan
 from rfcdask.planning.work import STEPS, Place, Work
-
-METHODS = (
-    "random",
-    "jl",
-    "frank-wolfe",
-    "giga",
-    "compressed",
-    "compressed-labels",
-    "nystroem",
-    "nystroem-rpcholesky",
-)
 
 
 def plan(
@@ -41,7 +31,7 @@ def plan(
     persist: bool | str = "auto",
     steps: Sequence[str] = ("fit", "transform", "train"),
     dest: Any = None,
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[str] = tuple(METHODS),
     sizes: Sequence[int] | None = None,
     compare_rows: int = 50_000,
     test_rows: int = 10_000,
@@ -207,6 +197,7 @@ def describe(
     for step in steps:
         if step not in STEPS:
             raise ValueError(f"steps: {step!r} is not one of {', '.join(STEPS)}.")
+    check_methods(methods)
     counts = {"n_components": n_components, "n_candidates": n_candidates, "epochs": epochs}
     for name, value in (counts | {"n_rows": n_rows, "compare_rows": compare_rows}).items():
         if value < 1:

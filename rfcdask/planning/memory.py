@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from rfcdask.features.methods import METHODS
 from rfcdask.linear.sgd.preconditioner import FULL, rows_wanted
 from rfcdask.linear.sgd.schedule import blocks_mixed
 from rfcdask.planning.work import HELDOUT_ROWS, Place, Work
@@ -173,8 +174,8 @@ def driver_parts(work: Work, place: Place) -> Parts:
         beside = compare_parts(work, place)
         for method in work.methods:
             fitted = work.with_map(method, max(work.sizes))
-            heavy = method not in ("random", "jl", "nystroem", "nystroem-rpcholesky")
-            found.append(beside | (fit_parts(fitted, place) if heavy else {}))
+            selects = METHODS[method].selects
+            found.append(beside | (fit_parts(fitted, place) if selects else {}))
     return max(found, key=total)
 
 

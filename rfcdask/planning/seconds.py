@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rfcdask.features.methods import METHODS
 from rfcdask.planning.memory import columns_fetched, is_kept
 from rfcdask.planning.work import HELDOUT_ROWS, Place, Work
 from rfcdask.selection.columns import BATCH
@@ -117,7 +118,7 @@ def _one_map(work: Work, method: str, rates: Rates, place: Place, probed: int) -
     rows = work.compare_rows + n + 3 * min(n, 20_000)
     evaluate = rates.evaluate * j / probed
     found = 0.0
-    if method in ("giga", "frank-wolfe", "compressed", "compressed-labels"):
+    if METHODS[method].selects:
         scaled = Rates(**{**vars(rates), "step": rates.step * (0.3 + 0.7 * j / probed)})
         found += select_seconds(work, scaled)
     elif method == "jl":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from rfcdask.features.methods import METHODS
+
 STEPS = ("fit", "transform", "train", "compare")
 HELDOUT_ROWS = 1000
 
@@ -79,14 +81,9 @@ class Work:
         """Bytes of the features of all rows."""
         return self.rows * self.features * self.value_bytes
 
-    @property
-    def passes(self) -> int:
-        """How often all rows are read, when features are not kept."""
-        return self.writes + self.epochs * ("train" in self.steps)
-
     def with_map(self, method: str, size: int) -> Work:
         """Return the work of fitting one map of a comparison."""
-        paper = method in ("giga", "frank-wolfe")
+        paper = METHODS[method].paper
         return replace(
             self,
             features=size,

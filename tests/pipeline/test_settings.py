@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rfcdask.evaluation import compare
+from rfcdask.display.style import METHOD_TITLES, styles_for
+from rfcdask.features.methods import METHODS
 from rfcdask.pipeline.settings import (
-    METHODS,
     Settings,
     SettingsError,
     describe,
@@ -84,11 +84,9 @@ def test_the_final_method_is_always_compared() -> None:
     assert settings.methods == ["random", "giga"]
 
 
-def test_methods_are_those_that_compare_knows() -> None:
-    from rfcdask.evaluation.compare import METHODS as KNOWN
-
-    assert KNOWN == METHODS
-    assert callable(compare)
+def test_every_method_has_a_title_and_a_style() -> None:
+    assert METHODS.keys() == METHOD_TITLES.keys()
+    assert len({style.colour for style in styles_for(list(METHODS)).values()}) == len(METHODS)
 
 
 def test_every_default_can_be_written_and_read() -> None:
@@ -104,7 +102,7 @@ def test_every_default_can_be_written_and_read() -> None:
             "seed": st.integers(0, 2**40),
             "sizes": st.lists(st.integers(2, 10**6), min_size=1).map(lambda v: sorted(set(v))),
             "gamma": st.one_of(st.floats(1e-9, 1e9), st.sampled_from(["scale", "median", "tune"])),
-            "methods": st.lists(st.sampled_from(METHODS), min_size=1, unique=True),
+            "methods": st.lists(st.sampled_from(list(METHODS)), min_size=1, unique=True),
             "test_size": st.one_of(st.integers(1, 10**9), st.floats(0.001, 0.999)),
             "shuffle": st.booleans(),
             "project": st.one_of(st.none(), st.integers(1, 10**4)),
