@@ -206,9 +206,13 @@ class SvmlightRows:
         return between(self._batches(), start - self.begin, stop - self.begin)
 
     def _batches(self) -> Iterator[Batch]:
-        for piece in self.pieces:
-            rows = parse_rows(read_piece(piece)[1])
+        """Parse some pieces ahead: a store of few blocks would leave the other cores idle."""
+        for rows in run_tasks((call_later(_parse, piece) for piece in self.pieces), at_once=3):
             yield _batch(rows, self.n_columns, self.first_index, self.labelled)
+
+
+def _parse(piece: Piece) -> TextRows:
+    return parse_rows(read_piece(piece)[1])
 
 
 def _batch(rows: TextRows, n_columns: int, first_index: int, labelled: bool) -> Batch:
