@@ -74,6 +74,17 @@ def seconds(value: Any) -> str:
     return f"{minutes // 60:,} h {minutes % 60:02d} min"
 
 
+def estimated_time(seconds: float) -> str:
+    """Return a duration that is only an estimate, in one unit and few digits."""
+    if seconds < 90:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes = seconds / 60
+    if minutes < 90:
+        return f"{minutes:.0f} min"
+    hours = minutes / 60
+    return f"{hours:.1f} h" if hours < 48 else f"{math.ceil(hours / 24)} days"
+
+
 def micros(value: Any) -> str:
     """Return microseconds."""
     found = finite(value)

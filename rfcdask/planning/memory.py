@@ -1,18 +1,23 @@
-"""Peak memory by arithmetic: what each step holds at its largest moment, in bytes.
+"""Peak memory by arithmetic: what each step holds at its largest moment, and what will not fit.
 
 The terms follow the code: `selection` for choosing features, which is done in this process, and
-`linear.training` for blocks, which are on the workers or, without a cluster, in this process too.
-Every term is an upper estimate; `SLACK` is for what allocators do not give back at once.
+`linear` for blocks, which are on the workers or, without a cluster, in this process too. Every
+term is an upper estimate in bytes; `SLACK` is for what allocators do not give back at once.
 """
 
 from __future__ import annotations
 
 import math
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dask.utils import format_bytes
 
 from rfcdask.features.methods import METHODS
 from rfcdask.linear.sgd.preconditioner import FULL, rows_wanted
 from rfcdask.linear.sgd.schedule import blocks_mixed
-from rfcdask.planning.work import HELDOUT_ROWS, Place, Work
+from rfcdask.planning.work import HELDOUT_ROWS, Resources, Workload, keeps_features
 from rfcdask.selection.candidates import ROW_BLOCK, TILE
 from rfcdask.selection.columns import BATCH
 
@@ -23,38 +28,123 @@ SENDING = 4.0
 """Copies of a row on its way: in its task, in the answer, in buffers of both ends."""
 ERROR_TILE = 512
 WRITING = 2.0
+_BLOCKS = ("blocks being read", "blocks of features")
+_REMEDIES = {
+    "values of candidates": "fewer candidates (n_candidates)",
+    "drawn candidates": "fewer candidates (n_candidates)",
+    "steps of selection": "fewer candidates (n_candidates)",
+    "sampled rows": "fewer sampled rows (n_rows)",
+    "target": "fewer sampled rows (n_rows)",
+    "compared rows": "fewer compared rows",
+    "their features": "fewer compared rows or features (n_components)",
+    "kernel errors": "fewer test rows",
+    "preconditioner": "fewer features (n_components)",
+}
 
 Parts = dict[str, float]
 
 
-def fit_parts(work: Work, place: Place) -> Parts:
-    """Return what choosing features holds in this process."""
-    m, n, p, size = work.sample_rows, work.candidates, work.columns, work.value_bytes
+class Peaks(NamedTuple):
+    """Peak bytes of a worker (0 without any) and of this process, and what they are of."""
+
+    worker: int
+    driver: int
+    worker_parts: Parts
+    driver_parts: Parts
+
+
+def peaks(work: Workload, place: Resources) -> Peaks:
+    """Return the peaks of all steps."""
+    blocks, driver = _block_parts(work, place), _driver_parts(work, place)
+    if not place.workers:
+        # What selection let go stays with the process for the most part.
+        driver = driver | {name: driver.get(name, 0) + value for name, value in blocks.items()}
+        return Peaks(0, round(place.driver_base + SLACK * _total(driver)), {}, driver)
+    worker = round(place.worker_base + SLACK * _total(blocks))
+    return Peaks(worker, round(place.driver_base + SLACK * _total(driver)), blocks, driver)
+
+
+def _total(parts: Parts) -> float:
+    return sum(parts.values())
+
+
+def _block_parts(work: Workload, place: Resources) -> Parts:
+    """Return the largest of what the steps over blocks hold, on one worker or in this process."""
+    reading = {"blocks being read": place.threads_per_worker * READING * work.x_block}
+    found = [reading]
+    if "train" in work.steps:
+        found.append(reading | _train_parts(work, place))
+    if work.writes:
+        held = place.threads_per_worker * WRITING * work.z_block
+        found.append(reading | {"blocks of features": held})
+    return max(found, key=_total) | _sampled_parts(work, place)
+
+
+def _sampled_parts(work: Workload, place: Resources) -> Parts:
+    """Return what workers hold of the sampled rows until all are fetched, and are sent."""
+    if "fit" not in work.steps or not place.workers:
+        return {}
+    rows = work.n_rows if work.n_pairs is None else min(work.sampled, work.rows)
+    held = SENDING * (rows + HELDOUT_ROWS) * work.columns * work.itemsize / place.workers
+    return {"sampled rows": held}
+
+
+def _train_parts(work: Workload, place: Resources) -> Parts:
+    workers, blocks = max(place.workers, 1), len(work.block_rows)
+    mixed = blocks_mixed(blocks, work.z_block)
+    alive = min(blocks, mixed + max(mixed, place.threads))
+    mine = alive if workers == 1 else min(alive, mixed * -(-(alive // mixed + 2) // workers))
+    # One more is on its way: being copied together with others, or looked at for the geometry.
+    held = float((mine + 1) * work.z_block)
+    if keeps_features(work, place):
+        held = work.all_features / workers + (0 if workers == 1 else mixed * work.z_block)
+    j = work.n_components
+    model = 6 * work.outputs * (j + 1) * 8
+    geometry = min(rows_wanted(j), work.rows) * j * 24 + min(j, FULL) ** 2 * 32
+    return {"blocks of features": held, "preconditioner": float(geometry + model)}
+
+
+def _driver_parts(work: Workload, place: Resources) -> Parts:
+    """Return what this process holds apart from blocks."""
+    found: list[Parts] = [{}]
+    if "fit" in work.steps:
+        found.append(_fit_parts(work, place))
+    if "compare" in work.steps:
+        beside = _compare_parts(work, place)
+        for method in work.methods:
+            fitted = work.with_map(method, max(work.sizes))
+            selects = METHODS[method].selects
+            found.append(beside | (_fit_parts(fitted, place) if selects else {}))
+    return max(found, key=_total)
+
+
+def _fit_parts(work: Workload, place: Resources) -> Parts:
+    """Return what choosing features holds."""
+    m, n, p, size = work.n_rows, work.n_candidates, work.columns, work.value_bytes
     gathered = 3 * (m + HELDOUT_ROWS) * p * size
-    drawn = p * n * (16 + size)
     budget, threads = place.selection_budget, place.cpus
-    if work.pairs is None:
+    if work.n_pairs is None:
         values = m * n * 4
         kept = values if values <= budget else 3 * threads * m * TILE * 4
         kept += values if 2 * values <= budget else 0  # their squares
         norms = 3 * threads * m * TILE * 8
     else:
-        values = work.pairs * n * 4
-        gathered += 2 * work.pairs * p * size * (1 + 2 * (p > TILE))
+        values = work.n_pairs * n * 4
+        gathered += 2 * work.n_pairs * p * size * (1 + 2 * (p > TILE))
         kept = values if values <= budget else 0
-        norms = 3 * threads * work.pairs * TILE * 4
-    parts = {
-        "sampled rows": gathered,
-        "drawn candidates": drawn,
-        "values of candidates": kept,
+        norms = 3 * threads * work.n_pairs * TILE * 4
+    return {
+        "sampled rows": float(gathered),
+        "drawn candidates": float(p * n * (16 + size)),
+        "values of candidates": float(kept),
         "target": _target(work, place),
-        "steps of selection": max(norms, _columns(work, place), _refinement(work)),
+        "steps of selection": float(max(norms, _columns(work, place), _refinement(work))),
     }
-    return {name: float(value) for name, value in parts.items()}
 
 
-def _target(work: Work, place: Place) -> float:
-    m = work.sample_rows if work.pairs is None else min(2 * work.pairs, work.rows)
+def _target(work: Workload, place: Resources) -> float:
+    """Return the bytes of the exact kernel, whole or in tiles, and of copies of its rows."""
+    m = work.n_rows if work.n_pairs is None else min(work.sampled, work.rows)
     whole = m * m * 4
     copies = place.cpus * min(m, 2048) * work.columns * work.value_bytes * 2
     if whole > place.selection_budget // 4:
@@ -62,134 +152,96 @@ def _target(work: Work, place: Place) -> float:
     return float(whole + 2 * (ROW_BLOCK // 2) * m * work.value_bytes + copies)
 
 
-def columns_fetched(work: Work) -> int:
+def columns_fetched(work: Workload) -> int:
     """Return how many columns of the Gram matrix a solver asks for; measured, not derived."""
-    return min(work.candidates, BATCH + 2 * work.features)
+    return min(work.n_candidates, BATCH + 2 * work.n_components)
 
 
-def _columns(work: Work, place: Place) -> float:
-    j, n = work.features, work.candidates
+def _columns(work: Workload, place: Resources) -> float:
+    """Return the bytes of the Gram matrix' columns, of the solver's and of the refit's factors."""
+    j, n = work.n_components, work.n_candidates
     held = min(columns_fetched(work), j + max(64, place.selection_budget // 3 // (8 * n)))
-    tiles = 2 * place.cpus * work.sample_rows * TILE * 4
+    tiles = 2 * place.cpus * work.n_rows * TILE * 4
     factor = (1 << max(6, (j - 1).bit_length())) ** 2 * 8 * 1.25
     pool = 3 * (j + math.isqrt(BATCH * n)) ** 2 * 4
     return held * n * 4 + tiles + pool + factor + 8 * j * j + 12 * j * j
 
 
-def _refinement(work: Work) -> float:
+def _refinement(work: Workload) -> float:
+    """Return the bytes of gradient steps: the rows, a batch of 1000 of them, and Adam's moments."""
     if not work.refine:
         return 0.0
-    j, p = work.features, work.columns
-    rows = work.sample_rows * p * 12
+    j, p = work.n_components, work.columns
     batch = 1000 * (6 * j + 2 * p + 3 * 1000) * 4
-    return float(rows + batch + 10 * p * j * 4)
+    return float(work.n_rows * p * 12 + batch + 10 * p * j * 4)
 
 
-def reading_bytes(work: Work, place: Place) -> float:
-    """Return what is held where blocks are read, while they are."""
-    return place.threads_a_worker * READING * work.x_block
-
-
-def sampled_bytes(work: Work, place: Place) -> float:
-    """Return what workers hold of the sampled rows until all are fetched, and are sent."""
-    if "fit" not in work.steps or not place.workers:
-        return 0.0
-    rows = work.sample_rows if work.pairs is None else min(2 * work.pairs, work.rows)
-    return SENDING * (rows + HELDOUT_ROWS) * work.columns * work.itemsize / place.workers
-
-
-def is_kept(work: Work, place: Place) -> bool:
-    """Tell whether training keeps the features of all rows."""
-    if "train" not in work.steps:
-        return False
-    if work.persist == "auto":
-        return work.epochs > 1 and work.all_features <= place.persist_budget
-    return bool(work.persist)
-
-
-def train_parts(work: Work, place: Place) -> Parts:
-    """Return what one worker, or this process without any, holds while a model is trained."""
-    workers, blocks = max(place.workers, 1), len(work.block_rows)
-    mixed = blocks_mixed(blocks, work.z_block)
-    alive = min(blocks, mixed + max(mixed, place.threads))
-    mine = alive if workers == 1 else min(alive, mixed * -(-(alive // mixed + 2) // workers))
-    # One more is on its way: being copied together with others, or looked at for the geometry.
-    held = float((mine + 1) * work.z_block)
-    if is_kept(work, place):
-        held = work.all_features / workers + (0 if workers == 1 else mixed * work.z_block)
-    return {
-        "blocks being read": reading_bytes(work, place),
-        "blocks of features": held,
-        "preconditioner": float(_preconditioner(work)),
-    }
-
-
-def _preconditioner(work: Work) -> float:
-    j = work.features
-    m = min(rows_wanted(j), work.rows)
-    order = 6 * work.outputs * (j + 1) * 8
-    return m * j * 24 + min(j, FULL) ** 2 * 32 + order
-
-
-def transform_parts(work: Work, place: Place) -> Parts:
-    """Return what one worker holds while features are written."""
-    threads = place.threads_a_worker
-    return {
-        "blocks being read": reading_bytes(work, place),
-        "blocks of features": threads * WRITING * work.z_block,
-    }
-
-
-def compare_parts(work: Work, place: Place) -> Parts:
-    """Return what comparing maps holds in this process beside the fit of the largest."""
+def _compare_parts(work: Workload, place: Resources) -> Parts:
+    """Return what comparing maps holds beside the fit of the largest."""
     j, size = max(work.sizes), work.value_bytes
     rows = (work.compare_rows + work.test_rows) * work.columns * size * 2
-    features = (work.compare_rows + 2 * work.test_rows) * j * size
     tiles = 3 * place.cpus * ERROR_TILE * work.error_rows * 8
     moments = 4 * j * j * 8 * (place.cpus + 1)
     return {
         "compared rows": float(rows),
-        "their features": float(features),
+        "their features": float((work.compare_rows + 2 * work.test_rows) * j * size),
         "kernel errors": float(tiles + moments),
     }
 
 
-def block_parts(work: Work, place: Place) -> Parts:
-    """Return the largest of what the steps over blocks hold."""
-    found = [{"blocks being read": reading_bytes(work, place)}]
-    if "train" in work.steps:
-        found.append(train_parts(work, place))
-    if work.writes:
-        found.append(transform_parts(work, place))
-    sampled = sampled_bytes(work, place)
-    return max(found, key=total) | ({"sampled rows": sampled} if sampled else {})
+def find_problems(work: Workload, place: Resources, peak: Peaks, dest: Any) -> list[str]:
+    """Return all that will not fit, each in a sentence that names the remedy."""
+    found = []
+    if place.workers and place.worker_limit and peak.worker > place.worker_limit:
+        remedy = _remedy(work, peak.worker_parts, place.worker_limit - place.worker_base)
+        found.append(
+            f"A worker needs up to {format_bytes(peak.worker)} and may take "
+            f"{format_bytes(place.worker_limit)}: use {remedy}, fewer threads a worker, or workers "
+            "with more memory."
+        )
+    together = peak.driver + place.workers * peak.worker
+    # The workers are running already: what they take is not among what is free.
+    machine = place.driver_limit + place.workers * place.worker_base
+    if peak.driver > place.driver_limit:
+        remedy = _remedy(work, peak.driver_parts, place.driver_limit - place.driver_base)
+        found.append(
+            f"This process needs up to {format_bytes(peak.driver)} and "
+            f"{format_bytes(place.driver_limit)} are free: use {remedy}, or a machine with more "
+            "memory."
+        )
+    elif place.workers and place.shared and together > machine:
+        found.append(
+            f"This process and {place.workers} workers on the same machine need up to "
+            f"{format_bytes(together)} together and {format_bytes(machine)} are free: use "
+            f"{_remedy(work, peak.worker_parts, machine // 2)}, fewer workers, or more memory."
+        )
+    return found + _disk_problems(work, dest)
 
 
-def driver_parts(work: Work, place: Place) -> Parts:
-    """Return what this process holds apart from blocks."""
-    found: list[Parts] = [{}]
-    if "fit" in work.steps:
-        found.append(fit_parts(work, place))
-    if "compare" in work.steps:
-        beside = compare_parts(work, place)
-        for method in work.methods:
-            fitted = work.with_map(method, max(work.sizes))
-            selects = METHODS[method].selects
-            found.append(beside | (fit_parts(fitted, place) if selects else {}))
-    return max(found, key=total)
+def _remedy(work: Workload, parts: Parts, room: float) -> str:
+    largest = max(parts, key=lambda name: parts[name])
+    if largest not in _BLOCKS:
+        return _REMEDIES[largest]
+    blocks = sum(parts.get(name, 0.0) for name in _BLOCKS)
+    left = room / SLACK - (_total(parts) - blocks)
+    rows = int(max(work.block_rows) * left / max(blocks, 1.0)) if left > 0 else 0
+    if len(work.block_rows) == 1 and rows:
+        rows //= 2  # one block becomes several, of which more than one is in memory at a time
+    digit = 10 ** max(len(str(rows)) - 2, 0)
+    size = f" of at most {rows // digit * digit:,} rows" if rows >= 1 else ""
+    return f"smaller blocks{size} (X.rechunk, or block_size when the data are ingested)"
 
 
-def total(parts: Parts) -> float:
-    """Return the sum of some parts."""
-    return sum(parts.values())
-
-
-def peaks(work: Work, place: Place) -> tuple[int, int, Parts, Parts]:
-    """Return peak bytes of a worker (0 without any) and of this process, and what they are of."""
-    blocks, driver = block_parts(work, place), driver_parts(work, place)
-    if not place.workers:
-        # What selection let go stays with the process for the most part.
-        driver = driver | {name: driver.get(name, 0) + value for name, value in blocks.items()}
-        return 0, round(place.driver_base + SLACK * total(driver)), {}, driver
-    worker = round(place.worker_base + SLACK * total(blocks))
-    return worker, round(place.driver_base + SLACK * total(driver)), blocks, driver
+def _disk_problems(work: Workload, dest: Any) -> list[str]:
+    if dest is None or not work.writes or "://" in str(dest):
+        return []
+    folder = Path(dest).absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = int(shutil.disk_usage(folder).free)
+    if work.all_features <= free:
+        return []
+    return [
+        f"The features take up to {format_bytes(work.all_features)} and {format_bytes(free)} are "
+        f"free at {str(dest)!r}: use fewer features (n_components) or another disk."
+    ]

@@ -1,53 +1,46 @@
-"""What is to be done, and where: the two descriptions that all estimates are made from."""
+"""What is to be done, and with what: the two descriptions that all estimates are made from."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from typing import Any
 
+import psutil
+
+from rfcdask.execution.compute import current_client, workers_of
+from rfcdask.features.compressed import memory_budget
 from rfcdask.features.methods import METHODS
+from rfcdask.kernels.threads import available_cpus
+from rfcdask.linear.runners import _local_threads
+from rfcdask.linear.sgd.caching import _budget
 
 STEPS = ("fit", "transform", "train", "compare")
 HELDOUT_ROWS = 1000
+_IMPORTS = 300 * 2**20
+"""A process with rfcdask, a cluster's client or worker and compiled loops in it."""
+_FIRST_WORK = 80 * 2**20
+"""What a process gains by its first work of every kind: compiled loops, pools, buffers."""
 
 
 @dataclass(frozen=True)
-class Work:
-    """The data and the settings, as numbers.
+class Workload:
+    """The data and the settings, as numbers; settings are named as in :func:`rfcdask.plan`."""
 
-    Attributes
-    ----------
-    rows, columns : int
-        Of the whole data.
-    itemsize, label_itemsize : int
-        Bytes of a stored value and of a label.
-    block_rows : tuple of int
-        Rows of each block.
-    features, candidates, sample_rows, pairs, refine, epochs, outputs
-        Settings of the feature map and of the model.
-    steps : tuple of str
-        What of `STEPS` is done.
-    writes : bool
-        Whether features of all rows are written.
-    persist : bool or "auto"
-        Whether training keeps the features.
-    methods, sizes, compare_rows, test_rows, error_rows
-        What "compare" compares.
-    """
-
-    rows: int
+    rows: int  # of the whole data
     columns: int
-    itemsize: int
+    itemsize: int  # bytes of a stored value
     label_itemsize: int
-    block_rows: tuple[int, ...]
-    features: int
-    candidates: int
-    sample_rows: int
-    pairs: int | None
+    block_rows: tuple[int, ...]  # of each block
+    n_components: int
+    n_candidates: int
+    n_rows: int
+    n_pairs: int | None
     refine: int
     epochs: int
-    outputs: int
+    outputs: int  # columns of the model's coefficients: one for two classes or a number
     steps: tuple[str, ...]
-    writes: bool
+    writes: bool  # whether the features of all rows are written
     persist: bool | str
     methods: tuple[str, ...] = ()
     sizes: tuple[int, ...] = ()
@@ -61,71 +54,123 @@ class Work:
         return 8 if self.itemsize == 8 else 4
 
     @property
-    def largest_block(self) -> int:
-        """Rows of the largest block."""
-        return max(self.block_rows)
-
-    @property
     def x_block(self) -> int:
         """Bytes of the largest block as it is read, in floating numbers."""
-        return self.largest_block * self.columns * max(self.itemsize, self.value_bytes)
+        return max(self.block_rows) * self.columns * max(self.itemsize, self.value_bytes)
 
     @property
     def z_block(self) -> int:
         """Bytes of the features of the largest block, and its labels."""
-        width = self.features * self.value_bytes + self.label_itemsize
-        return self.largest_block * width
+        width = self.n_components * self.value_bytes + self.label_itemsize
+        return max(self.block_rows) * width
 
     @property
     def all_features(self) -> int:
         """Bytes of the features of all rows."""
-        return self.rows * self.features * self.value_bytes
+        return self.rows * self.n_components * self.value_bytes
 
-    def with_map(self, method: str, size: int) -> Work:
+    @property
+    def sampled(self) -> int:
+        """Rows that are fetched to choose features on, apart from those held out."""
+        return self.n_rows if self.n_pairs is None else 2 * self.n_pairs
+
+    def with_map(self, method: str, size: int) -> Workload:
         """Return the work of fitting one map of a comparison."""
         paper = METHODS[method].paper
         return replace(
             self,
-            features=size,
-            pairs=20_000 if paper else None,
+            n_components=size,
+            n_pairs=20_000 if paper else None,
             refine=0 if paper else self.refine,
         )
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where work is done.
+class Resources:
+    """Where work is done; memory in bytes."""
 
-    Attributes
-    ----------
-    workers, threads : int
-        Worker processes and the threads of all of them; no worker stands for this process.
-    cpus : int
-        What this process may use.
-    driver_base, worker_base : int
-        Bytes a process takes before it does anything.
-    worker_limit, driver_limit : int
-        Bytes a worker may take, and this process.
-    persist_budget : float
-        Bytes of features that training keeps by itself.
-    selection_budget : int
-        Bytes that selection may hold.
-    shared : bool
-        Whether workers and this process share one machine.
-    """
-
-    workers: int
-    threads: int
-    cpus: int
-    driver_base: int
-    worker_base: int
-    worker_limit: int
-    driver_limit: int
-    persist_budget: float
-    selection_budget: int
-    shared: bool = True
+    workers: int  # processes; none stands for the threads of this process
+    threads: int  # of all workers together
+    cpus: int  # that this process may use
+    driver_base: int  # taken by this process before it does anything
+    worker_base: int  # taken by a worker before it does anything
+    worker_limit: int  # that a worker may take
+    driver_limit: int  # that this process may take
+    persist_budget: float  # of features that training keeps by itself
+    selection_budget: int  # that selection may hold
+    shared: bool = True  # whether workers and this process are on one machine
 
     @property
-    def threads_a_worker(self) -> int:
+    def threads_per_worker(self) -> int:
         """Threads of one worker."""
         return max(1, -(-self.threads // max(self.workers, 1)))
+
+
+def find_resources(client: Any = None) -> Resources:
+    """Describe the given client's cluster, the current one's, or this process."""
+    chosen = current_client(client)
+    common = {
+        "cpus": available_cpus(),
+        "driver_base": max(psutil.Process().memory_info().rss, _IMPORTS) + _FIRST_WORK,
+        "driver_limit": _free_memory(),
+        "selection_budget": memory_budget(),
+        "persist_budget": _budget(chosen),
+    }
+    if chosen is None:
+        threads = max(_local_threads(), 1)
+        return Resources(workers=0, threads=threads, worker_base=0, worker_limit=0, **common)
+    workers = workers_of(chosen)
+    used = [int(worker.get("metrics", {}).get("memory", 0)) for worker in workers.values()]
+    return Resources(
+        workers=max(len(workers), 1),
+        threads=max(sum(worker["nthreads"] for worker in workers.values()), 1),
+        worker_base=max([_IMPORTS, *used]) + _FIRST_WORK,
+        worker_limit=min([w.get("memory_limit") or 0 for w in workers.values()], default=0),
+        shared=bool(workers) and all(map(_is_here, workers)),
+        **common,
+    )
+
+
+def _is_here(address: str) -> bool:
+    return "://127.0.0.1:" in address or address.startswith("inproc://")
+
+
+def _free_memory() -> int:
+    """Return the bytes this process may still grow to: what is free, within a container's limit."""
+    from distributed.system import MEMORY_LIMIT
+
+    mine = psutil.Process().memory_info().rss
+    return int(min(psutil.virtual_memory().available + mine, MEMORY_LIMIT))
+
+
+def keeps_features(work: Workload, place: Resources) -> bool:
+    """Tell whether training keeps the features of all rows."""
+    if "train" not in work.steps:
+        return False
+    if work.persist == "auto":
+        return work.epochs > 1 and work.all_features <= place.persist_budget
+    return bool(work.persist)
+
+
+def count_tasks(work: Workload, place: Resources) -> int:
+    """Return the tasks of all steps: one or two for each block and pass."""
+    blocks = len(work.block_rows)
+    found = 0
+    if "fit" in work.steps or "compare" in work.steps:
+        found += min(blocks, work.sampled)
+    if work.writes:
+        found += 3 * blocks
+    if "train" in work.steps:
+        making = 1 if keeps_features(work, place) else work.epochs
+        found += 3 * blocks * making + blocks * work.epochs + math.ceil(blocks / 8) * work.epochs
+    return found
+
+
+def count_bytes_read(work: Workload, place: Resources) -> int:
+    """Return the uncompressed bytes that all steps read."""
+    whole = work.rows * (work.columns * work.itemsize + work.label_itemsize)
+    passes = int(work.writes)
+    if "train" in work.steps:
+        passes += 1 if keeps_features(work, place) else work.epochs
+    rows = min(work.sampled + HELDOUT_ROWS, work.rows) if "fit" in work.steps else 0
+    return passes * whole + rows * work.columns * work.itemsize

@@ -47,3 +47,11 @@ def test_anything_is_shown(value: Any) -> None:
         assert shown
         assert "nan" not in shown
         assert "inf" not in shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.123, "0.12 s"), (12.3, "12 s"), (600, "10 min"), (7200, "2.0 h"), (10**6, "12 days")],
+)
+def test_estimated_times(seconds: float, text: str) -> None:
+    assert numbers.estimated_time(seconds) == text

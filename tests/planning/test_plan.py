@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rfcdask as rf
-from rfcdask.planning.memory import is_kept, peaks
-from rfcdask.planning.problems import find_problems
-from rfcdask.planning.result import readable_time
-from rfcdask.planning.seconds import HANDLING, Rates, seconds_of
-from rfcdask.planning.work import Place, Work
+from rfcdask.planning.memory import find_problems, peaks
+from rfcdask.planning.speed import HANDLING, Rates, expected_seconds
+from rfcdask.planning.work import Resources, Workload, keeps_features
 
 mpl.use("agg")
 GIB = 2**30
@@ -28,17 +26,17 @@ def _data(rows: int = 10_000, columns: int = 5, block: int = 1000) -> da.Array:
     return rng.normal(size=(rows, columns), chunks=(block, columns)).astype(np.float32)
 
 
-def _work(**changes: Any) -> Work:
+def _work(**changes: Any) -> Workload:
     given = {
         "rows": 1_000_000,
         "columns": 28,
         "itemsize": 4,
         "label_itemsize": 8,
         "block_rows": (100_000,) * 10,
-        "features": 300,
-        "candidates": 5000,
-        "sample_rows": 5000,
-        "pairs": None,
+        "n_components": 300,
+        "n_candidates": 5000,
+        "n_rows": 5000,
+        "n_pairs": None,
         "refine": 300,
         "epochs": 5,
         "outputs": 1,
@@ -46,10 +44,10 @@ def _work(**changes: Any) -> Work:
         "writes": False,
         "persist": False,
     }
-    return Work(**(given | changes))
+    return Workload(**(given | changes))
 
 
-def _place(**changes: Any) -> Place:
+def _place(**changes: Any) -> Resources:
     given = {
         "workers": 2,
         "threads": 4,
@@ -61,7 +59,7 @@ def _place(**changes: Any) -> Place:
         "persist_budget": GIB,
         "selection_budget": 3 * GIB,
     }
-    return Place(**(given | changes))
+    return Resources(**(given | changes))
 
 
 def _no_compute(*args: Any, **kwargs: Any) -> None:
@@ -128,7 +126,7 @@ def test_a_worker_that_is_too_small_is_said_and_the_remedy_helps() -> None:
 
 
 def test_too_many_candidates_are_said() -> None:
-    work, place = _work(candidates=100_000), _place(driver_limit=GIB, worker_limit=64 * GIB)
+    work, place = _work(n_candidates=100_000), _place(driver_limit=GIB, worker_limit=64 * GIB)
     (said,) = find_problems(work, place, peaks(work, place), None)
     assert "fewer candidates" in said
     assert "1.00 GiB are free" in said
@@ -152,7 +150,7 @@ def test_a_full_disk_is_said(tmp_path: Any) -> None:
 @given(
     st.integers(1, 20),
     st.integers(1, 8),
-    st.sampled_from(["block_rows", "features", "candidates", "columns", "sample_rows"]),
+    st.sampled_from(["block_rows", "n_components", "n_candidates", "columns", "n_rows"]),
 )
 def test_more_work_never_takes_less_memory(blocks: int, workers: int, name: str) -> None:
     work, place = _work(block_rows=(10_000,) * blocks), _place(workers=workers)
@@ -173,14 +171,14 @@ def test_more_work_never_takes_less_memory(blocks: int, workers: int, name: str)
 )
 def test_features_are_kept_as_training_does(persist: Any, epochs: int, kept: bool) -> None:
     work = _work(rows=1000, persist=persist, epochs=epochs)
-    assert is_kept(work, _place()) is kept
+    assert keeps_features(work, _place()) is kept
 
 
 def test_time_follows_the_rates() -> None:
     rates = Rates(1e-6, 2e-6, 3e-6, 0.5, 1e11, 0.02, 1e-4, 1e-3)
     slow = Rates(*(2 * rate for rate in vars(rates).values()))
     work, place = _work(), _place()
-    once, twice = seconds_of(work, rates, place), seconds_of(work, slow, place)
+    once, twice = expected_seconds(work, rates, place), expected_seconds(work, slow, place)
     assert twice["train"] == pytest.approx(2 * once["train"])
     # learning is one thread's; reading and evaluating, and ten tasks, are shared by four
     assert once["train"] == pytest.approx(0.5 + 5 * HANDLING * (3.0 + (3.0 + 0.01) / 4))
@@ -232,11 +230,3 @@ def test_the_drawing_shows_a_part_alike_everywhere_and_covers_none() -> None:
     assert len(set(looks)) == len(looks)
     assert ax.get_legend().get_window_extent().y1 <= ax.get_window_extent().y0
     mpl.pyplot.close("all")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.123, "0.12 s"), (12.3, "12 s"), (600, "10 min"), (7200, "2.0 h"), (10**6, "12 days")],
-)
-def test_readable_times(seconds: float, text: str) -> None:
-    assert readable_time(seconds) == text
