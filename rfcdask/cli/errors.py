@@ -32,8 +32,8 @@ _LOST = (
     ("distributed.client", "FutureCancelledError"),
     ("distributed.client", "FuturesCancelledError"),
     ("distributed.comm.core", "CommClosedError"),
-    ("rfcdask.execution.compute", "ClusterLostError"),
-    ("rfcdask.execution.compute", "NoWorkersError"),
+    ("rfcdask.execution.failures", "ClusterLostError"),
+    ("rfcdask.execution.failures", "NoWorkersError"),
 )
 _RESUME, _DEBUG = "rfcdask.resume", "rfcdask.debug"
 

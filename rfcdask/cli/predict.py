@@ -129,13 +129,13 @@ def _write(lazy: Any, header: list[str], dest: str, overwrite: bool, client: Any
 
 def _blocks(lazy: Any, client: Any) -> Iterator[Any]:
     """Yield computed blocks in order, few at a time."""
+    from rfcdask.execution.blocks import Blocks, consecutive_groups, stream_folds
+    from rfcdask.execution.executor import open_executor
     from rfcdask.execution.progress import track
-    from rfcdask.linear.runners import open_runner
-    from rfcdask.linear.stream import Blocks, consecutive_groups, stream_folds
 
     blocks = Blocks(lazy)
     with (
-        open_runner(client) as runner,
+        open_executor(client) as runner,
         track("predicting", float(lazy.shape[0]), "rows") as reporter,
     ):
         groups = consecutive_groups(len(blocks), 1)

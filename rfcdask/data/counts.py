@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rfcdask.data.errors import DataError
-from rfcdask.execution.compute import compute
+from rfcdask.execution.executor import compute
 from rfcdask.kernels.types import Array
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from dask.utils import format_bytes
 from rfcdask.data.errors import DataError, OutOfMemoryError
 from rfcdask.data.journal import Journal
 from rfcdask.data.lazy import DaskRows
-from rfcdask.data.run import call_later, run_tasks
 from rfcdask.data.shuffle import (
     Deal,
     ScatterBlock,
@@ -31,7 +30,8 @@ from rfcdask.data.write import (
     put_computed,
     put_rows,
 )
-from rfcdask.execution.compute import WorkerDiedError
+from rfcdask.execution.executor import call_later, run_tasks
+from rfcdask.execution.failures import WorkerDiedError
 from rfcdask.execution.progress import track
 
 

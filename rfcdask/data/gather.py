@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from dask.base import compute
-from dask.callbacks import Callback
 from scipy import sparse
 
 from rfcdask.data.errors import DataError
 from rfcdask.data.reader import Reader
-from rfcdask.data.run import call_later, run_tasks
-from rfcdask.execution.compute import current_client
+from rfcdask.execution.cluster import current_client
+from rfcdask.execution.executor import call_later, local_threads, run_tasks
 from rfcdask.execution.progress import track
 from rfcdask.kernels.types import Array, DaskArray, IntArray
 
@@ -72,17 +70,14 @@ def _tasks(reader: Reader, unique: IntArray) -> list[Any]:
 
 
 def _compute(tasks: list[Any], client: Any, block_bytes: int) -> list[Any]:
+    chosen, parts = current_client(client), []
+    # Few at once: where workers die over blocks, the scheduler must see which block it was.
+    at_once = max(local_threads(), 1) if chosen is None else None
     with track("gathering rows", len(tasks), "blocks") as bar:
-        chosen = current_client(client)
-        if chosen is None:
-            with Callback(posttask=lambda *_: bar.advance()):
-                return list(compute(*tasks))
-        parts = []
-        # Few at once: where workers die over blocks, the scheduler must see which block it was.
-        for part in run_tasks(tasks, chosen, block_bytes=block_bytes):
+        for part in run_tasks(tasks, chosen, at_once=at_once, block_bytes=block_bytes):
             parts.append(part)
             bar.advance()
-        return parts
+    return parts
 
 
 def _checked(indices: Any, n_rows: int) -> IntArray:

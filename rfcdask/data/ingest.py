@@ -34,8 +34,8 @@ from rfcdask.data.source import Source, Wishes
 from rfcdask.data.store import open_location
 from rfcdask.data.survey import Survey
 from rfcdask.data.write import Plan, destination_errors
+from rfcdask.execution.cluster import current_client
 from rfcdask.execution.cluster_checks import require_shared
-from rfcdask.execution.compute import current_client
 from rfcdask.persist.files import UNFINISHED, backup_of, replace_folder, restore_backup
 from rfcdask.persist.untrusted import redacted
 

@@ -18,9 +18,9 @@ from rfcdask.data.errors import DataError
 from rfcdask.data.labels import Labels, LabelTally
 from rfcdask.data.projection import SparseProjection
 from rfcdask.data.reader import Reader
-from rfcdask.data.run import run_tasks
 from rfcdask.data.source import Batch, Wishes
 from rfcdask.data.survey import Survey, bad_rows_of
+from rfcdask.execution.executor import run_tasks
 from rfcdask.execution.progress import track
 from rfcdask.kernels.types import DaskArray, IntArray
 

@@ -16,7 +16,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from rfcdask.data.gather import gather as fetch_rows
 from rfcdask.data.gather import reader_of
-from rfcdask.execution.compute import compute
+from rfcdask.execution.executor import compute
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import NotFiniteError, as_csr, check_finite, is_sparse
 from rfcdask.kernels.types import Array, DaskArray, IntArray, Matrix
@@ -47,7 +47,7 @@ def gather(X: Matrix | DaskArray, rows: IntArray, client: Any = None) -> Matrix:
     rows : integer array
         Row numbers in [0, n).
     client : distributed.Client, optional
-        Where to compute; see :func:`rfcdask.execution.compute.compute`.
+        Where to compute; see :func:`rfcdask.execution.executor.compute`.
     """
     rows = np.asarray(rows, np.int64)
     if rows.size and (rows.min() < 0 or rows.max() >= X.shape[0]):

@@ -26,8 +26,8 @@ from rfcdask.data.manifest import (
 )
 from rfcdask.data.projection import SparseProjection, load_projection
 from rfcdask.data.reader import StoreReader, open_checked
-from rfcdask.data.run import call_later, run_tasks
-from rfcdask.execution.compute import current_client
+from rfcdask.execution.cluster import current_client
+from rfcdask.execution.executor import call_later, run_tasks
 from rfcdask.execution.progress import track
 
 

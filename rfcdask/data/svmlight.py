@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from rfcdask.data.errors import DataError
-from rfcdask.data.run import call_later, run_tasks
 from rfcdask.data.source import Batch, Wishes, between
 from rfcdask.data.survey import Survey, Tally
 from rfcdask.data.svmlight_text import LARGEST_INDEX, LineError, TextRows, parse_rows
@@ -23,6 +22,7 @@ from rfcdask.data.textfiles import (
     read_piece,
     stream_lines,
 )
+from rfcdask.execution.executor import call_later, run_tasks
 from rfcdask.execution.progress import track
 from rfcdask.kernels.types import Array
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,7 +22,6 @@ from rfcdask.execution.cluster_checks import (
     quiet_about_versions,
 )
 from rfcdask.execution.cluster_security import make_security
-from rfcdask.execution.compute import current_client
 from rfcdask.kernels.threads import available_cpus
 
 TIMEOUT = "10s"
@@ -101,6 +101,22 @@ def connect(
         else:
             _refuse_local_settings(n_workers, threads_per_worker, memory_limit)
             yield stack.enter_context(_remote_client(target, security, timeout))
+
+
+def current_client(client: Any = None) -> Any:
+    """Return `client`, else the current distributed client, else None. Starts nothing."""
+    if client is not None:
+        return client
+    # A default client writes itself into Dask's configuration; another scheduler there counts more.
+    chosen = dask.config.get("scheduler", None)
+    if "distributed" not in sys.modules or chosen not in (None, "dask.distributed", "distributed"):
+        return None
+    from distributed import Client
+
+    try:
+        return Client.current()
+    except ValueError:
+        return None
 
 
 def _configured(where: Any) -> Any:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import validate_data
 
+from rfcdask.execution.blocks import consecutive_groups, stream_folds
+from rfcdask.execution.executor import open_executor
 from rfcdask.execution.progress import track
 from rfcdask.features.deferred import DeferredRows, deferred
 from rfcdask.kernels.types import Array, DaskArray
@@ -21,8 +23,6 @@ from rfcdask.linear.inputs import (
 )
 from rfcdask.linear.labels import encode
 from rfcdask.linear.moments import Moments
-from rfcdask.linear.runners import open_runner
-from rfcdask.linear.stream import consecutive_groups, stream_folds
 
 PARTS = 64
 """Into how many sums the blocks are folded, so that few J x J matrices travel."""
@@ -116,7 +116,7 @@ def collect(
     nothing = Moments.empty(X.shape[1], fold.targets)
     total = (nothing, nothing)
     with (
-        open_runner(client) as runner,
+        open_executor(client) as runner,
         track("summing", float(X.shape[0]), "rows", progress=progress) as reporter,
     ):
         parts = stream_folds(runner, blocks, groups, fold, (None, None))

@@ -11,9 +11,9 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_array
 
 from rfcdask.data.sample import one_column_block, refuse_dask_frame, require_known_rows, to_dense
+from rfcdask.execution.blocks import Blocks
 from rfcdask.kernels.arrays import feature_dtype
 from rfcdask.kernels.types import Array, DaskArray
-from rfcdask.linear.stream import Blocks
 
 BLOCK_BYTES = 2**24
 """Size of the blocks into which an array in memory is cut."""

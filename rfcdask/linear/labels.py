@@ -10,9 +10,10 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from rfcdask.data.label_checks import missing_labels
+from rfcdask.execution.blocks import Blocks, consecutive_groups, stream_folds
+from rfcdask.execution.executor import Executor
 from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear.inputs import as_column, not_finite
-from rfcdask.linear.stream import Blocks, Runner, consecutive_groups, stream_folds
 
 FOLDED = 8
 """Blocks counted by one task: labels are small, and threads that wait for a store should share."""
@@ -55,7 +56,7 @@ class Labels:
             )
 
 
-def read_labels(runner: Runner, y: DaskArray, keep: bool = False) -> Labels:
+def read_labels(runner: Executor, y: DaskArray, keep: bool = False) -> Labels:
     """Read y once, block by block; with `keep`, remember the class of each row if that is small."""
     if y.ndim != 1:
         raise ValueError(f"y has shape {y.shape}; a classifier needs one label for each row.")

@@ -11,6 +11,8 @@ import numpy as np
 import scipy.special
 from sklearn.utils.validation import validate_data
 
+from rfcdask.execution.blocks import consecutive_groups, stream_folds
+from rfcdask.execution.executor import Fold, open_executor
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import check_finite, feature_dtype
 from rfcdask.kernels.types import Array, DaskArray
@@ -25,8 +27,6 @@ from rfcdask.linear.inputs import (
     require_weight,
 )
 from rfcdask.linear.labels import encode
-from rfcdask.linear.runners import open_runner
-from rfcdask.linear.stream import Fold, consecutive_groups, stream_folds
 
 RowFunction = Callable[[Array], Array]
 
@@ -177,7 +177,7 @@ def _fold_all(X: Any, columns: tuple[Any, ...], fold: Fold, state: Any, client: 
     blocks = make_blocks(X, *columns)
     groups = consecutive_groups(len(blocks), 16)
     found = []
-    with open_runner(client) as runner, track("scoring", float(sum(blocks.rows)), "rows") as bar:
+    with open_executor(client) as runner, track("scoring", float(sum(blocks.rows)), "rows") as bar:
         parts = stream_folds(runner, blocks, groups, fold, state)
         for group, part in zip(groups, parts, strict=True):
             found.append(part)

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from rfcdask.execution.executor import open_executor
 from rfcdask.kernels.seeds import seed_of
 from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear.accumulate import Fold, collect, matrix_and_weights
@@ -24,7 +25,6 @@ from rfcdask.linear.predict import (
     score_dtype,
 )
 from rfcdask.linear.ridge_base import RidgeModel
-from rfcdask.linear.runners import open_runner
 
 
 class RidgeClassifier(ClassifierMixin, RidgeModel):
@@ -71,7 +71,7 @@ class RidgeClassifier(ClassifierMixin, RidgeModel):
         require_y(y, self)
         matrix, weights, starts = matrix_and_weights(self, X, sample_weight, reset=True)
         column = as_labels(y, matrix)
-        with open_runner(client) as runner:
+        with open_executor(client) as runner:
             labels = read_labels(runner, column, keep=runner.local)
         labels.require_two()
         self.classes_ = labels.classes

@@ -15,13 +15,13 @@ from rfcdask.data import Dataset
 from rfcdask.data.sample import to_dense
 from rfcdask.data.stats import ColumnStats, column_stats, merge
 from rfcdask.data.views import standardized
+from rfcdask.execution.blocks import consecutive_groups, stream_folds
+from rfcdask.execution.executor import open_executor
 from rfcdask.execution.progress import track
 from rfcdask.features.lazy_output import lazy_on_dask
 from rfcdask.kernels.arrays import check_finite, feature_dtype
 from rfcdask.kernels.types import Array, DaskArray, FloatArray
 from rfcdask.linear.inputs import as_matrix, dense, make_blocks
-from rfcdask.linear.runners import open_runner
-from rfcdask.linear.stream import consecutive_groups, stream_folds
 
 
 @lazy_on_dask
@@ -100,7 +100,7 @@ class Standardizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 def _statistics(X: DaskArray, client: Any) -> ColumnStats:
     blocks = make_blocks(X)
     with (
-        open_runner(client) as runner,
+        open_executor(client) as runner,
         track("column statistics", float(X.shape[0]), "rows") as reporter,
     ):
         parts = []

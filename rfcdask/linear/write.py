@@ -18,12 +18,12 @@ from zarr.storage import MemoryStore
 from rfcdask.data.layout import codecs
 from rfcdask.data.location import Location
 from rfcdask.data.sample import one_column_block, require_known_rows
+from rfcdask.execution.blocks import Blocks, stream_folds
+from rfcdask.execution.cluster import current_client
 from rfcdask.execution.cluster_checks import require_shared
-from rfcdask.execution.compute import current_client
+from rfcdask.execution.executor import open_executor
 from rfcdask.execution.progress import track
 from rfcdask.kernels.types import Array, DaskArray
-from rfcdask.linear.runners import open_runner
-from rfcdask.linear.stream import Blocks, stream_folds
 from rfcdask.persist.files import UNFINISHED, disk_errors, exclusive_lock, lock_path, replace_folder
 
 _RECORDS = ".write"
@@ -131,7 +131,7 @@ def _write_blocks(
     fold = _WriteBlock(work, rows.shape, rows.dtype.str, sizes[0], work.read(_BEGUN))
     left = [(index,) for index in range(len(sizes)) if not fold.is_written(index)]
     with (
-        open_runner(client) as runner,
+        open_executor(client) as runner,
         track("writing", float(rows.shape[0]), "rows", progress=progress) as reporter,
     ):
         reporter.advance(rows.shape[0] - sum(sizes[index] for (index,) in left))

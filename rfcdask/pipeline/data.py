@@ -22,7 +22,7 @@ from rfcdask.data.detect import detect_format, expand, open_zarr, opened_source
 from rfcdask.data.labels import Labels
 from rfcdask.data.location import Location, is_url
 from rfcdask.data.survey import Survey
-from rfcdask.execution.compute import compute
+from rfcdask.execution.executor import compute
 from rfcdask.linear.standardize import wants_standardizing
 from rfcdask.pipeline.context import Context
 from rfcdask.pipeline.settings import Settings

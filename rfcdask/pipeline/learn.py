@@ -10,13 +10,13 @@ from sklearn.pipeline import Pipeline
 
 from rfcdask.data import Dataset
 from rfcdask.data.columns import remember
+from rfcdask.execution.blocks import consecutive_groups, stream_folds
+from rfcdask.execution.executor import open_executor
 from rfcdask.execution.progress import track
 from rfcdask.kernels.types import Array
 from rfcdask.linear import RidgeClassifier, SGDClassifier
 from rfcdask.linear.inputs import dense, make_blocks
 from rfcdask.linear.labels import encode
-from rfcdask.linear.runners import open_runner
-from rfcdask.linear.stream import consecutive_groups, stream_folds
 from rfcdask.persist.models import load, save
 from rfcdask.pipeline.choose import map_path
 from rfcdask.pipeline.context import Context
@@ -112,7 +112,7 @@ def confusion(model: Any, X: Any, test: Dataset, client: Any) -> Array:
     blocks = make_blocks(X, test.y)
     groups = consecutive_groups(len(blocks), 4)
     total = zero = np.zeros((k, k), np.int64)
-    with open_runner(client) as runner, track("scoring", float(X.shape[0]), "rows") as reporter:
+    with open_executor(client) as runner, track("scoring", float(X.shape[0]), "rows") as reporter:
         parts = stream_folds(runner, blocks, groups, _Count(model, classes), zero)
         for group, part in zip(groups, parts, strict=True):
             total = total + part

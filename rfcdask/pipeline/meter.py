@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import psutil
 
-from rfcdask.execution.compute import workers_of
+from rfcdask.execution.failures import workers_of
 
 INTERVAL = 0.1
 CHILDREN_EVERY = 20
@@ -62,8 +62,7 @@ class MemoryMeter:
     def _elsewhere(self) -> int:
         if self._remote is None:
             return 0
-        workers = workers_of(self._remote).values()
-        return sum(int(worker["metrics"]["memory"]) for worker in workers)
+        return sum(worker.memory for worker in workers_of(self._remote).values())
 
 
 def _resident(process: psutil.Process) -> int:

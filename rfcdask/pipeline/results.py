@@ -13,7 +13,7 @@ from importlib.metadata import version
 from typing import Any
 
 from rfcdask._version import __version__
-from rfcdask.execution.compute import workers_of
+from rfcdask.execution.failures import workers_of
 from rfcdask.kernels.threads import available_cpus
 from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import redacted
@@ -69,7 +69,7 @@ def describe_machine(client: Any, scheduler: str) -> dict[str, Any]:
     import psutil
 
     workers = workers_of(client).values() if client is not None else ()
-    threads = [int(worker["nthreads"]) for worker in workers]
+    threads = [worker.threads for worker in workers]
     return {
         "cores": available_cpus(),
         "memory_bytes": int(psutil.virtual_memory().total),

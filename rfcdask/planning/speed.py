@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rfcdask.execution.compute import compute
+from rfcdask.execution.executor import compute
 from rfcdask.features.methods import METHODS
 from rfcdask.kernels import get_kernel
 from rfcdask.kernels.hot_loop import CosineBlock

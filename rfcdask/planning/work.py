@@ -8,11 +8,13 @@ from typing import Any
 
 import psutil
 
-from rfcdask.execution.compute import current_client, workers_of
+from rfcdask.execution.cluster import current_client
+from rfcdask.execution.dask_internals import memory_of_machine
+from rfcdask.execution.executor import local_threads
+from rfcdask.execution.failures import workers_of
 from rfcdask.features.compressed import memory_budget
 from rfcdask.features.methods import METHODS
 from rfcdask.kernels.threads import available_cpus
-from rfcdask.linear.runners import _local_threads
 from rfcdask.linear.sgd.caching import _budget
 
 STEPS = ("fit", "transform", "train", "compare")
@@ -117,15 +119,15 @@ def find_resources(client: Any = None) -> Resources:
         "persist_budget": _budget(chosen),
     }
     if chosen is None:
-        threads = max(_local_threads(), 1)
+        threads = max(local_threads(), 1)
         return Resources(workers=0, threads=threads, worker_base=0, worker_limit=0, **common)
     workers = workers_of(chosen)
-    used = [int(worker.get("metrics", {}).get("memory", 0)) for worker in workers.values()]
+    used = [worker.memory for worker in workers.values()]
     return Resources(
         workers=max(len(workers), 1),
-        threads=max(sum(worker["nthreads"] for worker in workers.values()), 1),
+        threads=max(sum(worker.threads for worker in workers.values()), 1),
         worker_base=max([_IMPORTS, *used]) + _FIRST_WORK,
-        worker_limit=min([w.get("memory_limit") or 0 for w in workers.values()], default=0),
+        worker_limit=min([w.memory_limit for w in workers.values()], default=0),
         shared=bool(workers) and all(map(_is_here, workers)),
         **common,
     )
@@ -137,10 +139,8 @@ def _is_here(address: str) -> bool:
 
 def _free_memory() -> int:
     """Return the bytes this process may still grow to: what is free, within a container's limit."""
-    from distributed.system import MEMORY_LIMIT
-
     mine = psutil.Process().memory_info().rss
-    return int(min(psutil.virtual_memory().available + mine, MEMORY_LIMIT))
+    return int(min(psutil.virtual_memory().available + mine, memory_of_machine()))
 
 
 def keeps_features(work: Workload, place: Resources) -> bool:

@@ -20,8 +20,7 @@ from distributed import Client, LocalCluster
 from distributed.security import Security
 
 import rfcdask as rf
-from rfcdask.execution.cluster import size_of_cluster
-from rfcdask.execution.compute import current_client
+from rfcdask.execution.cluster import current_client, size_of_cluster
 from tests import programs
 
 

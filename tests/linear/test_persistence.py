@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rfcdask as rf
+from rfcdask.execution.blocks import Blocks
+from rfcdask.execution.executor import open_executor
 from rfcdask.kernels.types import Array
-from rfcdask.linear.runners import open_runner
 from rfcdask.linear.sgd import caching as persistence
 from rfcdask.linear.sgd.caching import Costs, seconds_to_compute
-from rfcdask.linear.stream import Blocks
 from tests.linear_data import blobs, lazy
 
 EPOCHS = 4
@@ -114,7 +114,7 @@ def test_the_cheaper_of_two_sums_is_taken(passes: int, compute: float, fetch: fl
 def test_blocks_are_timed_where_they_are_computed(cluster_client: Any) -> None:
     blocks = Blocks(Work(seconds=0.03).features())
     for client in (None, cluster_client):
-        with open_runner(client) as runner:
+        with open_executor(client) as runner:
             assert seconds_to_compute(runner, blocks) >= 0.03
 
 

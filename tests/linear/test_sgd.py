@@ -16,9 +16,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
 import rfcdask as rf
+from rfcdask.execution.executor import ClusterExecutor
 from rfcdask.kernels.types import Array
 from rfcdask.linear import labels as labels_module
-from rfcdask.linear.runners import ClusterRunner
 from rfcdask.linear.sgd import schedule as order
 from rfcdask.linear.sgd import training
 from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, classification_slopes, regression_slopes
@@ -186,13 +186,13 @@ def test_a_current_client_is_used_and_may_keep_features(
     persist: bool | str, cluster_client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []
-    call = ClusterRunner.call
+    call = ClusterExecutor.call
 
-    def recorded(self: ClusterRunner, *args: Any) -> Any:
+    def recorded(self: ClusterExecutor, *args: Any) -> Any:
         calls.append(len(args))
         return call(self, *args)
 
-    monkeypatch.setattr(ClusterRunner, "call", recorded)
+    monkeypatch.setattr(ClusterExecutor, "call", recorded)
     X, y = blobs(2000, 6, 3)
     features = rf.RandomFeatures(30, random_state=0).fit(X)
     Z, labels = features.transform(lazy(X, 150)), lazy(y, 150)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from rfcdask.execution.compute import current_client
+from rfcdask.execution.cluster import current_client
 
 
 def dashboard_link() -> str:

@@ -13,6 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from rfcdask.display.charts import Chart, training
 from rfcdask.display.html import Facts, HTMLReprMixin
 from rfcdask.display.numbers import count, number
+from rfcdask.execution.blocks import Blocks
+from rfcdask.execution.executor import Executor
 from rfcdask.execution.progress import track
 from rfcdask.kernels.seeds import seed_of
 from rfcdask.kernels.types import Array, DaskArray
@@ -29,7 +31,6 @@ from rfcdask.linear.sgd.training import (
     train,
     train_epoch,
 )
-from rfcdask.linear.stream import Blocks, Runner
 
 
 class StochasticModel(HTMLReprMixin, BaseEstimator):
@@ -119,14 +120,14 @@ class StochasticModel(HTMLReprMixin, BaseEstimator):
                 return stored
         return seed_of(self.random_state)
 
-    def _train(self, runner: Runner, blocks: Blocks, lesson: Lesson, course: Course) -> Outcome:
+    def _train(self, runner: Executor, blocks: Blocks, lesson: Lesson, course: Course) -> Outcome:
         P = study_blocks(runner, blocks, lesson, self.n_features_in_)
         outcome = train(runner, blocks, lesson, course, P)
         self._P = runner.result(P)
         runner.release(P)
         return outcome
 
-    def _learn_more(self, runner: Runner, blocks: Blocks, lesson: Lesson) -> Outcome:
+    def _learn_more(self, runner: Executor, blocks: Blocks, lesson: Lesson) -> Outcome:
         """Go once over new blocks from where the last call ended."""
         outcome = Outcome(self._last_state(lesson))
         P = getattr(self, "_P", None)

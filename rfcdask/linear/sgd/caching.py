@@ -14,10 +14,13 @@ from typing import Any
 import dask
 from dask.utils import parse_bytes
 
-from rfcdask.execution.compute import RETRIES, current_client, workers_of
+from rfcdask.execution.blocks import Blocks
+from rfcdask.execution.cluster import current_client
+from rfcdask.execution.dask_internals import memory_of_machine
+from rfcdask.execution.executor import Executor, persist
+from rfcdask.execution.failures import workers_of
 from rfcdask.kernels.types import DaskArray
 from rfcdask.linear.sgd.schedule import GROUP_BYTES
-from rfcdask.linear.stream import Blocks, Runner
 
 LOCAL_BUDGET = 2 * GROUP_BYTES
 """Locally, features up to this size are kept (``rfcdask.persist-bytes``): as much as is in flight
@@ -57,7 +60,7 @@ class Costs:
 
 
 def keep_or_recompute(
-    runner: Runner, X: DaskArray, passes: int, choice: bool | str, client: Any = None
+    runner: Executor, X: DaskArray, passes: int, choice: bool | str, client: Any = None
 ) -> DaskArray:
     """Return X, its blocks in memory where that is cheaper than computing them `passes` times.
 
@@ -68,10 +71,10 @@ def keep_or_recompute(
         choice = _worth_keeping(runner, X, passes, chosen)
     if not choice:
         return X
-    return X.persist() if chosen is None else chosen.persist(X, retries=RETRIES)
+    return persist(X, chosen)
 
 
-def _worth_keeping(runner: Runner, X: DaskArray, passes: int, client: Any) -> bool:
+def _worth_keeping(runner: Executor, X: DaskArray, passes: int, client: Any) -> bool:
     if passes < 2 or not _costs_something(X) or X.nbytes > _budget(client):
         return False
     blocks = Blocks(X)
@@ -84,7 +87,7 @@ def _costs_something(X: DaskArray) -> bool:
     return len(X.dask.layers) > 1 if hasattr(X.dask, "layers") else True
 
 
-def seconds_to_compute(runner: Runner, blocks: Blocks) -> float:
+def seconds_to_compute(runner: Executor, blocks: Blocks) -> float:
     """Return the time of computing a block: the shorter of two, as the first may compile."""
     seconds = []
     for index in range(min(2, len(blocks))):
@@ -107,11 +110,9 @@ def _seconds_to_fetch(block_bytes: int, client: Any) -> float:
 
 def _budget(client: Any) -> float:
     if client is None:
-        from distributed.system import MEMORY_LIMIT
-
         wanted = parse_bytes(dask.config.get("rfcdask.persist-bytes", LOCAL_BUDGET))
-        return min(float(wanted), LOCAL_SHARE * MEMORY_LIMIT)
+        return min(float(wanted), LOCAL_SHARE * memory_of_machine())
     workers = workers_of(client).values()
-    limit = float(sum(worker.get("memory_limit") or 0 for worker in workers))
-    used = float(sum(worker.get("metrics", {}).get("memory", 0) for worker in workers))
+    limit = float(sum(worker.memory_limit for worker in workers))
+    used = float(sum(worker.memory for worker in workers))
     return min(CLUSTER_SHARE * limit, FREE_SHARE * max(limit - used, 0.0))

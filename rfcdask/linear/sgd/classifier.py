@@ -12,6 +12,8 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from rfcdask.execution.blocks import Blocks
+from rfcdask.execution.executor import open_executor
 from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear.inputs import as_labels, as_matrix, check_weights, make_blocks, require_y
 from rfcdask.linear.labels import Labels, class_weights, disorder, read_labels, to_learn_from
@@ -24,13 +26,11 @@ from rfcdask.linear.predict import (
     map_rows,
     score_dtype,
 )
-from rfcdask.linear.runners import open_runner
 from rfcdask.linear.sgd import schedule as order
 from rfcdask.linear.sgd.base import StochasticModel
 from rfcdask.linear.sgd.caching import keep_or_recompute
 from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, SOFTMAX
 from rfcdask.linear.sgd.step import Lesson
-from rfcdask.linear.stream import Blocks
 
 SORTED = 0.1
 """A distance of the class mix of groups from the whole above which the order may do harm."""
@@ -166,7 +166,7 @@ class SGDClassifier(ClassifierMixin, StochasticModel):
         loss = self._loss_code()
         matrix, labels_column, weights = self._columns(X, y, sample_weight)
         seed = self._seed()
-        with open_runner(client) as runner:
+        with open_executor(client) as runner:
             labels = read_labels(runner, labels_column, keep=runner.local)
             labels.require_two()
             self.classes_ = labels.classes
@@ -206,7 +206,7 @@ class SGDClassifier(ClassifierMixin, StochasticModel):
             self._check_same_classes(np.unique(classes), first)
         loss = self._loss_code()
         matrix, labels_column, weights = self._columns(X, y, sample_weight, reset=first)
-        with open_runner(client) as runner:
+        with open_executor(client) as runner:
             k = len(self.classes_)
             labels = Labels(self.classes_, np.ones((1, k), np.int64))
             seed = self.seed_ if hasattr(self, "seed_") else self._seed()

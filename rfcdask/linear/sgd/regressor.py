@@ -10,10 +10,10 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from rfcdask.execution.executor import open_executor
 from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear.inputs import as_matrix, check_target, check_weights, make_blocks
 from rfcdask.linear.predict import Flattened, LinearScores, determination, map_rows, score_dtype
-from rfcdask.linear.runners import open_runner
 from rfcdask.linear.sgd.base import StochasticModel
 from rfcdask.linear.sgd.caching import keep_or_recompute
 from rfcdask.linear.sgd.losses import REGRESSOR_LOSSES
@@ -102,7 +102,7 @@ patience, checkpoint, checkpoint_every, persist, random_state, progress
         matrix, target, weights = self._columns(X, y, sample_weight)
         seed = self._seed()
         lesson = self._target_lesson(matrix, target, weights is not None, seed)
-        with open_runner(client) as runner:
+        with open_executor(client) as runner:
             matrix = keep_or_recompute(runner, matrix, self.epochs, self.persist, client)
             blocks = make_blocks(matrix, target, weights)
             outcome = self._train(runner, blocks, lesson, self._course(matrix, lesson))
@@ -120,7 +120,7 @@ patience, checkpoint, checkpoint_every, persist, random_state, progress
                 f"y has {lesson.outputs} target(s) a row, but the calls before had "
                 f"{len(np.atleast_1d(self.intercept_))}; give the same targets in every call."
             )
-        with open_runner(client) as runner:
+        with open_executor(client) as runner:
             outcome = self._learn_more(runner, make_blocks(matrix, target, weights), lesson)
         self._keep(outcome, lesson)
         return self._flatten(target)

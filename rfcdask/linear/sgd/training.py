@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from rfcdask.execution.blocks import Blocks, stream_groups
+from rfcdask.execution.executor import Executor
 from rfcdask.execution.progress import Reporter, track
 from rfcdask.linear.sgd import schedule as order
 from rfcdask.linear.sgd.checkpoint import Checkpoint
 from rfcdask.linear.sgd.preconditioner import rows_wanted
 from rfcdask.linear.sgd.step import Lesson, State, learn, pick_rows, study
-from rfcdask.linear.stream import Blocks, Runner, stream_groups
 
 
 @dataclass
@@ -60,7 +61,7 @@ SPREAD, SPREAD_IF_ORDERED = 8, 32
 """Blocks that rows for the preconditioner are taken from, at least, where there are as many."""
 
 
-def study_blocks(runner: Runner, blocks: Blocks, lesson: Lesson, n_features: int) -> Any:
+def study_blocks(runner: Executor, blocks: Blocks, lesson: Lesson, n_features: int) -> Any:
     """Start estimating the preconditioner on rows of the first blocks of the first epoch.
 
     A geometry found on rows of one kind makes steps on others far too long. The rows therefore
@@ -87,7 +88,7 @@ def study_blocks(runner: Runner, blocks: Blocks, lesson: Lesson, n_features: int
     return handle
 
 
-def train(runner: Runner, blocks: Blocks, lesson: Lesson, course: Course, P: Any) -> Outcome:
+def train(runner: Executor, blocks: Blocks, lesson: Lesson, course: Course, P: Any) -> Outcome:
     """Go through all epochs, from the checkpoint on where there is one."""
     n_features = runner.result(P).basis.shape[0] - 1
     outcome = Outcome(fresh_state(n_features, lesson.outputs))
@@ -109,7 +110,7 @@ def train(runner: Runner, blocks: Blocks, lesson: Lesson, course: Course, P: Any
 
 
 def train_epoch(
-    runner: Runner,
+    runner: Executor,
     blocks: Blocks,
     lesson: Lesson,
     P: Any,

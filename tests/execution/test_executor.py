@@ -19,10 +19,9 @@ from distributed import Client, LocalCluster, get_worker
 
 import rfcdask as rf
 from rfcdask.data.gather import gather
-from rfcdask.data.run import call_later, run_tasks
-from rfcdask.evaluation.svm_folds import Sample
-from rfcdask.evaluation.tuning_search import _run
-from rfcdask.execution.compute import ClusterLostError, NoWorkersError, compute, current_client
+from rfcdask.execution.cluster import current_client
+from rfcdask.execution.executor import call_later, compute, map_tasks, run_tasks
+from rfcdask.execution.failures import ClusterLostError, NoWorkersError
 from rfcdask.execution.progress import SilentReporter
 from tests.linear_data import blobs, lazy
 
@@ -110,7 +109,7 @@ def test_on_a_cluster_trouble_is_retried_or_explained(cluster: LocalCluster) -> 
 
 
 class Deadly:
-    """Stands for rows that are read and for a trial of tuning; either calls the function."""
+    """Stands for rows that are read, by calling the function."""
 
     sizes, n_columns, dtype, label_dtype = (2**17, 2**17), 1, np.dtype(np.float64), None
 
@@ -120,10 +119,6 @@ class Deadly:
     def rows(self, block: int, local: np.ndarray) -> tuple[np.ndarray, None]:
         return self.function(np.ones((len(local), 1))), None
 
-    @property
-    def fold(self) -> Any:
-        return self.function(np.ones(1))
-
 
 def everywhere(function: Callable[[np.ndarray], Any]) -> dict[str, Callable[[Client], Any]]:
     """Return each way in which work is sent to a cluster, on blocks of 1 MiB."""
@@ -132,15 +127,14 @@ def everywhere(function: Callable[[np.ndarray], Any]) -> dict[str, Callable[[Cli
         whole = da.full((2**18, 1), float(value), chunks=(2**17, 1))
         return whole.map_blocks(function, meta=np.empty((0, 0)))
 
-    sample = Sample(np.zeros((2**17, 1)), np.zeros(2**17, np.int64))
     task = (call_later(function, np.ones(1)) for _ in range(1))
     return {
         "compute": lambda client: compute(blocks(1), client),
         "tasks": lambda client: list(run_tasks(task, client, block_bytes=2**20)),
         "rows": lambda client: gather(Deadly(function), [0], client),  # type: ignore[arg-type]
         "training": lambda client: rf.PCA(1).fit(blocks(2), client=client),
-        "tuning": lambda client: list(
-            _run(sample, sample.codes, [Deadly(function)], client)  # type: ignore[list-item]
+        "map": lambda client: list(
+            map_tasks(function, [np.ones(1)], client, label="work", block_bytes=2**20)
         ),
     }
 

@@ -1,0 +1,133 @@
+"""Row blocks of Dask arrays, each with its part of the graph, and streams of them.
+
+Which block comes next is the caller's business; it arrives in that order, whatever finishes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dask.base import optimize
+from dask.core import get_dependencies
+from dask.utils import ensure_dict
+
+from rfcdask.kernels.types import DaskArray
+
+if TYPE_CHECKING:
+    from rfcdask.execution.executor import Executor, Fold, Handle
+
+Graph = dict[Any, Any]
+
+
+class Blocks:
+    """Row blocks of arrays that share their chunks along the rows.
+
+    Parameters
+    ----------
+    *arrays : dask arrays
+        The first two-dimensional with one block of columns, all with the same row chunks. The
+        graph is optimised here, once, and cut into the part of each block on demand.
+
+    Attributes
+    ----------
+    rows : tuple of int
+        Rows of each block.
+    shared : list of keys
+        What several blocks need, such as a feature map: an executor computes it once.
+    nbytes : int
+        Bytes of the largest block.
+    """
+
+    def __init__(self, *arrays: DaskArray) -> None:
+        self.rows: tuple[int, ...] = tuple(int(size) for size in arrays[0].chunks[0])
+        optimized = optimize(*arrays)
+        self._arrays = arrays  # what is persisted on a cluster lives as long as its collection
+        self._graph: Graph = {}
+        for array in optimized:
+            self._graph.update(ensure_dict(array.dask))
+        self._names = [(array.name, array.ndim) for array in optimized]
+        self.shared = self._shared_keys()
+        self.nbytes = max(self.rows, default=0) * sum(_row_bytes(array) for array in arrays)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return f"Blocks({len(self)} blocks, {sum(self.rows)} rows)"
+
+    def keys(self, index: int) -> list[Any]:
+        """Return the graph keys of one block, one per array."""
+        return [(name, index, *(0,) * (ndim - 1)) for name, ndim in self._names]
+
+    def graph(self, indices: Sequence[int]) -> Graph:
+        """Return what is needed to compute some blocks and nothing else."""
+        return self.culled([key for index in indices for key in self.keys(index)])
+
+    def culled(self, keys: Iterable[Any]) -> Graph:
+        """Return the part of the graph behind some keys.
+
+        Blocks that are persisted on a cluster are known there by their keys and not in the graph,
+        which ``dask.optimization.cull`` refuses.
+        """
+        part: Graph = {}
+        waiting = list(keys)
+        while waiting:
+            key = waiting.pop()
+            if key in self._graph and key not in part:
+                part[key] = self._graph[key]
+                waiting += get_dependencies(self._graph, key)
+        return part
+
+    def _shared_keys(self) -> list[Any]:
+        """Return what the first and the last block both need directly.
+
+        All other parts belong to single blocks.
+        """
+        if len(self.rows) < 2:
+            return []
+        first, last = set(self.graph([0])), set(self.graph([len(self) - 1]))
+        common = first & last - set(self.keys(0)) - set(self.keys(len(self) - 1))
+        users = (first | last) - common
+        needed = {key for user in users for key in get_dependencies(self._graph, user)}
+        return sorted(common & needed, key=str)
+
+
+def consecutive_groups(n_blocks: int, size: int) -> list[range]:
+    """Cut block numbers into runs of `size`."""
+    return [range(i, min(i + size, n_blocks)) for i in range(0, n_blocks, size)]
+
+
+def stream_groups(
+    executor: Executor, blocks: Blocks, groups: Sequence[Sequence[int]], ahead: int
+) -> Iterator[tuple[int, list[Handle]]]:
+    """Yield ``(number, handles)`` of each group of blocks, in order.
+
+    Besides the blocks of the group in use at most `ahead` more are computed or waiting. The
+    blocks of a group are let go when the next group is asked for.
+    """
+    started = (executor.block(blocks, index) for group in groups for index in group)
+    yield from enumerate(executor.in_groups(started, map(len, groups), ahead))
+
+
+def stream_folds(
+    executor: Executor,
+    blocks: Blocks,
+    groups: Iterable[Sequence[int]],
+    fold: Fold,
+    state: Any,
+) -> Iterator[Any]:
+    """Yield the fold of each group of blocks, in order; each group starts from `state`.
+
+    The blocks of a group are taken one after another by one task, so that one block per thread is
+    in memory and only the folded state, which is small, travels.
+    """
+    started = (executor.fold(blocks, group, fold, state) for group in groups)
+    yield from executor.in_order(started, executor.threads + 1)
+
+
+def _row_bytes(array: DaskArray) -> int:
+    width = 1
+    for size in array.shape[1:]:
+        width *= int(size)
+    return width * int(array.dtype.itemsize)

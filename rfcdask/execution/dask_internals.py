@@ -1,0 +1,123 @@
+"""Every private or undocumented name of Dask that this package relies on, and nothing else.
+
+Dask may rename these in any release. ``tests/execution/test_dask_internals.py`` names each of them
+and says which one is gone. Where there is a public interface, the rest of the package uses that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from distributed import SpecCluster
+
+BUSY = ("executing", "long-running", "flight")
+"""States of a worker's tasks in which something happens; they end by themselves."""
+
+
+def start_on_loop(client: Any, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
+    """Start a coroutine on the client's event loop; the future can be waited for in pieces.
+
+    ``Future.result(timeout=)`` starts fetching anew each time, so what takes longer than the
+    timeout to send would never arrive.
+    """
+    return asyncio.run_coroutine_threadsafe(coroutine, client.loop.asyncio_loop)
+
+
+class WorkerInfo(NamedTuple):
+    """What the scheduler knows of a worker; memory in bytes, a limit of 0 means none."""
+
+    threads: int
+    memory_limit: int
+    memory: int
+    status: str
+    is_busy: bool
+
+
+def worker_infos(client: Any, timeout: float | None) -> dict[str, WorkerInfo]:
+    """Ask the scheduler for its workers; ``Client.scheduler_info`` hides that nobody answers."""
+    known = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=timeout)
+    return {address: _info(worker) for address, worker in known["workers"].items()}
+
+
+def _info(worker: dict[str, Any]) -> WorkerInfo:
+    metrics = worker.get("metrics", {})  # empty until the worker's first heartbeat
+    counts, status = metrics.get("task_counts", {}), str(worker.get("status"))
+    states = (*BUSY, "ready") if status == "running" else BUSY
+    return WorkerInfo(
+        threads=int(worker["nthreads"]),
+        memory_limit=int(worker.get("memory_limit") or 0),
+        memory=int(metrics.get("memory", 0)),
+        status=status,
+        is_busy=any(counts.get(state) for state in states),
+    )
+
+
+def scheduler_answers(client: Any, timeout: float) -> bool:
+    """Tell whether the scheduler of a client is there."""
+    if client.status != "running":
+        return False
+    try:
+        client.sync(client.scheduler.identity, n_workers=0, callback_timeout=timeout)
+    except (OSError, AttributeError):
+        return False
+    return True
+
+
+def scheduler_address(client: Any) -> str:
+    """Return the address of a client's scheduler, also when it is closed."""
+    cluster = getattr(client, "cluster", None)
+    scheduler = getattr(client, "scheduler", None)
+    known = getattr(scheduler, "address", None) or getattr(cluster, "scheduler_address", None)
+    return str(known or getattr(client, "_start_arg", "an unknown address"))
+
+
+def versions(client: Any, packages: list[str], timeout: float) -> dict[str, Any]:
+    """Call ``Client.get_versions`` with a time limit, which it lacks."""
+    found: dict[str, Any] = client.sync(
+        client._get_versions, packages=packages, callback_timeout=timeout
+    )
+    return found
+
+
+def run_on_workers(
+    client: Any, function: Callable[..., Any], *args: Any, timeout: float, **options: Any
+) -> dict[str, Any]:
+    """Call ``Client.run`` with a time limit, which it lacks."""
+    found: dict[str, Any] = client.sync(
+        client._run, function, *args, callback_timeout=timeout, **options
+    )
+    return found
+
+
+def started_clusters() -> set[SpecCluster]:
+    """Return the clusters that this process has started, also those that failed to start."""
+    from distributed import SpecCluster
+
+    return set(SpecCluster._instances)
+
+
+def connection_errors() -> tuple[type[Exception], ...]:
+    """Return what may be raised when the connection to a scheduler breaks: it has many names."""
+    from concurrent.futures import CancelledError
+
+    from distributed.client import ClosedClientError
+
+    return OSError, CancelledError, RuntimeError, AttributeError, ClosedClientError
+
+
+def version_warning() -> type[Warning]:
+    """Return the class of distributed's own table of differing versions."""
+    from distributed.versions import VersionMismatchWarning
+
+    return VersionMismatchWarning
+
+
+def memory_of_machine() -> int:
+    """Return the bytes this process may use, within the limits of a container."""
+    from distributed.system import MEMORY_LIMIT
+
+    return int(MEMORY_LIMIT)

@@ -1,0 +1,456 @@
+"""Sending tasks and waiting for them, on threads of this process or on a cluster: all of it.
+
+At most a window of tasks is in flight, so a slow consumer never lets memory grow, and results
+arrive in the order asked for, whatever finishes first: what is learned from them depends on the
+data and the seed and on nothing else. A wait ends by a result or by an error of `failures`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import dask
+from dask.delayed import delayed
+from dask.local import get_sync
+from dask.task_spec import DataNode, Task, TaskRef
+
+from rfcdask.execution.blocks import Blocks, Graph
+from rfcdask.execution.cluster import current_client
+from rfcdask.execution.failures import cluster_errors, fetch, threads_of, wait_until_done
+from rfcdask.execution.progress import track
+from rfcdask.kernels.threads import available_cpus, one_blas_thread
+from rfcdask.kernels.types import DaskArray
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+RETRIES = 3
+"""How often a task is tried again on a cluster; every task reads its inputs and returns anew."""
+EXTRA_THREADS = 1
+"""Threads beyond one per core: while one waits for its store, the others compute."""
+MOST_THREADS = 4
+"""Local threads of `run_tasks`: each holds about three blocks while it writes one."""
+
+Handle = Any
+"""Stands for a result: a future of `concurrent.futures` or of a cluster."""
+Fold = Callable[[Any, tuple[Any, ...], int], Any]
+"""``fold(state, block, index) -> state``; must not change its arguments."""
+
+
+def compute(collection: Any, client: Client | None = None) -> Any:
+    """Compute a Dask collection on the given or the current cluster, else by Dask's own scheduler.
+
+    Raises the errors of `failures`.
+    """
+    chosen = current_client(client)
+    if chosen is None:
+        return collection.compute()
+    block_bytes = 0.0
+    if hasattr(type(collection), "nbytes"):  # a delayed value says yes to every name
+        block_bytes = float(collection.nbytes) / max(int(collection.npartitions), 1)
+    with cluster_errors(chosen):
+        future = chosen.compute(collection, retries=RETRIES)
+    return fetch(future, chosen, block_bytes)
+
+
+def persist(array: DaskArray, client: Client | None = None) -> DaskArray:
+    """Return a lazy array whose blocks are kept in memory, on the given or the current cluster."""
+    chosen = current_client(client)
+    if chosen is None:
+        return array.persist()
+    with cluster_errors(chosen):
+        return chosen.persist(array, retries=RETRIES)
+
+
+def call_later(function: Callable[..., Any], *args: Any) -> Any:
+    """Return a delayed call; the arguments are passed as they are, not searched for tasks."""
+    name = f"{function.__name__}-{uuid.uuid4().hex}"
+    return delayed(partial(function, *args), name=name, pure=False, traverse=False)()
+
+
+def run_tasks(
+    tasks: Iterable[Any],
+    client: Client | None = None,
+    *,
+    at_once: int | None = None,
+    block_bytes: float = 0,
+) -> Iterator[Any]:
+    """Compute Dask delayed values, `at_once` at a time, and yield their results in order.
+
+    Parameters
+    ----------
+    tasks : iterable of Delayed
+        Taken one by one, when there is room for another.
+    client : distributed.Client, optional
+        Where to compute; None means threads of this process, also where a client is current.
+    at_once : int, optional
+        How many tasks may be in flight; by default two per thread of the workers, or the local
+        threads, of which no more than four are used.
+    block_bytes : float
+        Bytes that a task holds, for the message when workers die over it.
+    """
+    with _opened(client, block_bytes) as executor:
+        started = map(executor.compute, tasks)
+        most = min(executor.threads, MOST_THREADS) if executor.local else 2 * executor.threads
+        yield from executor.in_order(started, at_once or most)
+
+
+def map_tasks(
+    function: Callable[..., Any],
+    items: Sequence[Any],
+    client: Client | None = None,
+    *,
+    common: tuple[Any, ...] = (),
+    label: str,
+    unit: str = "tasks",
+    progress: Any = None,
+    block_bytes: float = 0,
+) -> Iterator[Any]:
+    """Yield ``function(*common, item)`` of each item, in order, and report the progress.
+
+    Each call has one BLAS thread, and there are as many at once as there are threads (twice that
+    on a cluster).
+
+    Parameters
+    ----------
+    function : callable
+    items : sequence
+    client : distributed.Client, optional
+        Where to compute: the given client, the current one, else threads of this process.
+    common : tuple
+        What all calls need; sent to a cluster once, and again should its worker die.
+    label, unit : str
+        What is being done and counted, as the progress should say it.
+    progress : bool, str or callable, optional
+        See :func:`rfcdask.execution.progress.track`.
+    block_bytes : float
+        Bytes that a call holds, for the message when workers die over it.
+    """
+    with (
+        track(label, len(items), unit, progress=progress) as reporter,
+        _opened(current_client(client), block_bytes) as executor,
+    ):
+        held = executor.hold(*common)
+        started = (executor.submit(_call_with, function, held, item) for item in items)
+        at_once = executor.threads if executor.local else 2 * executor.threads
+        for result in executor.in_order(started, at_once):
+            yield result
+            reporter.advance()
+
+
+def _call_with(function: Callable[..., Any], common: tuple[Any, ...], item: Any) -> Any:
+    return function(*common, item)
+
+
+@contextmanager
+def open_executor(client: Client | None = None) -> Iterator[Executor]:
+    """Choose where to work: the given client, the current one, else threads of this process."""
+    with _opened(current_client(client)) as executor:
+        yield executor
+
+
+@contextmanager
+def _opened(client: Client | None, block_bytes: float = 0) -> Iterator[Executor]:
+    executor = ThreadExecutor() if client is None else ClusterExecutor(client, block_bytes)
+    try:
+        with cluster_errors(client, block_bytes):
+            yield executor
+    finally:
+        executor.close()
+
+
+class Executor(ABC):
+    """Where tasks are computed. Handles are opaque and must be released."""
+
+    threads: int
+    """How many tasks are computed at the same time."""
+    local: bool
+    """Whether they are computed in this process."""
+
+    @abstractmethod
+    def compute(self, task: Any) -> Handle:
+        """Start computing a Dask delayed value."""
+
+    @abstractmethod
+    def submit(self, function: Callable[..., Any], *args: Any) -> Handle:
+        """Start ``function(*args)``, where handles among `args` stand for what they hold."""
+
+    @abstractmethod
+    def call(self, function: Callable[..., Any], *args: Any) -> Handle:
+        """Like `submit`, but before everything that waits; locally now and in this thread."""
+
+    @abstractmethod
+    def block(self, blocks: Blocks, index: int) -> Handle:
+        """Start computing one block and return its handle."""
+
+    @abstractmethod
+    def fold(self, blocks: Blocks, indices: Sequence[int], fold: Fold, state: Any) -> Handle:
+        """Start folding some blocks, one after another, into a state; return its handle."""
+
+    @abstractmethod
+    def result(self, handle: Handle) -> Any:
+        """Wait for a handle and return what it holds."""
+
+    @abstractmethod
+    def wait(self, handle: Handle) -> None:
+        """Wait for a handle, without fetching what it holds and without raising what it raised."""
+
+    @abstractmethod
+    def release(self, handle: Handle) -> None:
+        """Let go of what a handle holds."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of everything."""
+
+    def hold(self, *values: Any) -> Handle:
+        """Return a handle of some values, which are sent to a cluster once, as one task."""
+        # Dask warns of large values in graphs because they are usually sent many times.
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
+            return self.submit(_pack, *values)
+
+    def in_order(self, started: Iterable[Handle], at_once: int) -> Iterator[Any]:
+        """Yield the results of handles in order; the next is started when one is let go."""
+        for (handle,) in self.in_groups(started, itertools.repeat(1), at_once - 1):
+            yield self.result(handle)
+
+    def in_groups(
+        self, started: Iterable[Handle], sizes: Iterable[int], ahead: int
+    ) -> Iterator[list[Handle]]:
+        """Yield handles in order, in groups of the given sizes.
+
+        Besides those of the group in use at most `ahead` more are in flight. The handles of a
+        group are released when the next group is asked for.
+        """
+        alive: deque[Handle] = deque()
+        handles = iter(started)
+        try:
+            for size in sizes:
+                alive.extend(itertools.islice(handles, size + ahead - len(alive)))
+                if not alive:
+                    return
+                yield list(itertools.islice(alive, size))
+                for _ in range(size):
+                    self.release(alive.popleft())
+        finally:
+            for handle in alive:
+                self.release(handle)
+
+
+def _pack(*values: Any) -> tuple[Any, ...]:
+    return values
+
+
+class ThreadExecutor(Executor):
+    """Computes on a pool of threads of this process, with one BLAS thread each.
+
+    Calls run in the caller's thread, so a model is trained there while the pool prepares the
+    next blocks. Dask's synchronous scheduler, or one of the user's own, works in the caller's
+    thread only.
+    """
+
+    local = True
+
+    def __init__(self) -> None:
+        threads = local_threads()
+        self.threads = max(threads, 1)
+        self._get = _local_scheduler() or get_sync
+        self._stack = ExitStack()
+        self._stack.enter_context(one_blas_thread())
+        self._pool = ThreadPoolExecutor(threads + EXTRA_THREADS, "rfcdask") if threads else None
+        self._shared_of: dict[int, tuple[Blocks, Graph]] = {}
+
+    def compute(self, task: Any) -> Future[Any]:
+        """Start computing a Dask delayed value."""
+        return self._start(partial(task.compute, scheduler=self._get))
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Start a call on the pool."""
+        return self._start(_call, function, args)
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Call the function now, in this thread."""
+        return _done(_call, function, args)
+
+    def block(self, blocks: Blocks, index: int) -> Future[Any]:
+        """Start computing one block."""
+        return self._start(self._block, blocks, index, self._shared(blocks))
+
+    def fold(self, blocks: Blocks, indices: Sequence[int], fold: Fold, state: Any) -> Future[Any]:
+        """Start folding some blocks into a state."""
+        return self._start(self._fold, blocks, indices, fold, state, self._shared(blocks))
+
+    def result(self, handle: Future[Any]) -> Any:
+        """Wait for a handle."""
+        return handle.result()
+
+    def wait(self, handle: Future[Any]) -> None:
+        """Wait for a handle, whatever becomes of it."""
+        handle.exception()
+
+    def release(self, handle: Future[Any]) -> None:
+        """Cancel what has not begun; what is done goes with its last reference."""
+        handle.cancel()
+
+    def close(self) -> None:
+        """Stop the pool without starting what is still queued."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        self._stack.close()
+
+    def _block(self, blocks: Blocks, index: int, shared: Graph) -> tuple[Any, ...]:
+        return tuple(self._get(blocks.graph([index]) | shared, blocks.keys(index)))
+
+    def _fold(
+        self, blocks: Blocks, indices: Sequence[int], fold: Fold, state: Any, shared: Graph
+    ) -> Any:
+        for index in indices:
+            state = fold(state, self._block(blocks, index, shared), index)
+        return state
+
+    def _shared(self, blocks: Blocks) -> Graph:
+        """Return what all blocks need, computed when the first of them asks."""
+        if id(blocks) not in self._shared_of:
+            values = self._get(blocks.culled(blocks.shared), blocks.shared)
+            made = {k: DataNode(k, v) for k, v in zip(blocks.shared, values, strict=True)}
+            self._shared_of[id(blocks)] = (blocks, made)
+        return self._shared_of[id(blocks)][1]
+
+    def _start(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+        if self._pool is None:
+            return _done(function, *args)
+        return self._pool.submit(function, *args)
+
+
+def local_threads() -> int:
+    """Return how many threads tasks may use in this process; 0 means the caller's own only."""
+    if _local_scheduler() is not None:
+        return 0
+    return int(dask.config.get("num_workers", None) or available_cpus())
+
+
+def _local_scheduler() -> Callable[..., Any] | None:
+    """Return the scheduler that Dask's configuration asks for in the caller's own thread."""
+    chosen = dask.config.get("scheduler", None)
+    if isinstance(chosen, str) and chosen.lower() in ("sync", "synchronous", "single-threaded"):
+        chosen = get_sync
+    return chosen if callable(chosen) else None
+
+
+def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    return function(*(arg.result() if isinstance(arg, Future) else arg for arg in args))
+
+
+def _done(function: Callable[..., Any], *args: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(function(*args))
+    return future
+
+
+def _in_one_blas_thread(function: Callable[..., Any], *args: Any) -> Any:
+    with one_blas_thread():
+        return function(*args)
+
+
+class ClusterExecutor(Executor):
+    """Sends tasks to the workers of a distributed client.
+
+    Handles hold the graph of what they stand for, so a lost worker means computing its blocks
+    again. No worker is named: a task that prefers one, even loosely, is never started again by the
+    scheduler once all workers have been away for a moment and others have come.
+    """
+
+    local = False
+
+    def __init__(self, client: Client, block_bytes: float = 0) -> None:
+        self.client = client
+        self.threads = threads_of(client)
+        self._block_bytes = block_bytes
+        self._token = uuid.uuid4().hex[:12]
+        self._numbers = itertools.count(1)
+        self._shared_of: dict[int, tuple[Blocks, Graph]] = {}
+
+    def compute(self, task: Any) -> Handle:
+        """Start computing a Dask delayed value."""
+        return self.client.compute(task, retries=RETRIES)
+
+    def submit(self, function: Callable[..., Any], *args: Any, priority: int = 0) -> Handle:
+        """Start a call where its handles lie."""
+        return self.client.submit(
+            _in_one_blas_thread,
+            function,
+            *args,
+            key=self._key("call"),
+            pure=False,
+            priority=priority,
+            retries=RETRIES,
+        )
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Handle:
+        """Start a call before any block that is still waiting."""
+        return self.submit(function, *args, priority=10)
+
+    def block(self, blocks: Blocks, index: int) -> Handle:
+        """Start computing one block."""
+        key = self._key("block")
+        graph = blocks.graph([index]) | self._shared(blocks)
+        graph[key] = Task(key, _pack, *map(TaskRef, blocks.keys(index)))
+        return self._send(graph, [key])[0]
+
+    def fold(self, blocks: Blocks, indices: Sequence[int], fold: Fold, state: Any) -> Handle:
+        """Start a chain of tasks, each folding one block into the state of the one before."""
+        graph = blocks.graph(indices) | self._shared(blocks)
+        key = self._key("fold")
+        graph[key] = DataNode(key, state)
+        for index in indices:
+            before, key = key, self._key("fold")
+            block = Task(self._key("block"), _pack, *map(TaskRef, blocks.keys(index)))
+            graph[block.key] = block
+            graph[key] = Task(
+                key, _in_one_blas_thread, fold, TaskRef(before), TaskRef(block.key), index
+            )
+        return self._send(graph, [key])[0]
+
+    def result(self, handle: Handle) -> Any:
+        """Wait for a handle and fetch what it holds."""
+        return fetch(handle, self.client, self._block_bytes)
+
+    def wait(self, handle: Handle) -> None:
+        """Wait for a handle and leave what it holds where it is."""
+        wait_until_done(handle, self.client)
+
+    def release(self, handle: Handle) -> None:
+        """Let the scheduler forget a handle."""
+        with suppress(AttributeError, RuntimeError):  # what a closed client raises
+            handle.release()
+
+    def close(self) -> None:
+        """Let go of what all blocks shared."""
+        for _, shared in self._shared_of.values():
+            for future in shared.values():
+                self.release(future)
+        self._shared_of.clear()
+
+    def _shared(self, blocks: Blocks) -> Graph:
+        """Return futures of what all blocks need: sent once, however many blocks there are."""
+        if id(blocks) not in self._shared_of:
+            self._block_bytes = blocks.nbytes
+            keys = blocks.shared
+            futures = self._send(blocks.culled(keys), keys) if keys else []
+            self._shared_of[id(blocks)] = (blocks, dict(zip(keys, futures, strict=True)))
+        return self._shared_of[id(blocks)][1]
+
+    def _key(self, what: str) -> str:
+        return f"rfcdask-{what}-{self._token}-{next(self._numbers)}"
+
+    def _send(self, graph: Graph, keys: list[Any]) -> list[Handle]:
+        sent: list[Handle] = self.client.get(graph, keys, sync=False, retries=RETRIES)
+        return sent
