@@ -67,7 +67,9 @@ class Context:
     def stored(self) -> Dataset:
         """All rows as they are on disk, in blocks fit for this run."""
         place = self.product("data")["path"]
-        if self.source is not None and place == redacted(self.source):
+        if (self.folder.data / "zarr.json").is_file():
+            place = str(self.folder.data)  # the folder may have been moved since it was recorded
+        elif self.source is not None and place == redacted(self.source):
             place = self.source  # the record has no credentials
         dataset = open_dataset(place)
         row_bytes = 4 * max(self.largest, dataset.shape[1])
