@@ -83,8 +83,8 @@ class Fitting:
         """Return where the rows of a file go: a place of its own for each content and reading."""
         from dask.base import tokenize
 
-        from rfcdask.data.detect import expand
-        from rfcdask.data.textfiles import file_facts
+        from rfcdask.data.sources.detect import expand
+        from rfcdask.data.sources.text import file_facts
 
         facts = [file_facts(path) for path in expand(self.data)]
         place = (

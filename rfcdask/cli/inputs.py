@@ -139,8 +139,8 @@ def require_file(path: str) -> None:
 
 
 def _is_remote_store(path: str) -> bool:
-    from rfcdask.data.detect import detect_format
     from rfcdask.data.errors import UnfinishedStoreError
+    from rfcdask.data.sources.detect import detect_format
     from rfcdask.data.store import open_dataset
 
     if detect_format(path) != "zarr":
@@ -223,7 +223,7 @@ def _as_before(
 
 
 def _kind(path: str) -> str:
-    from rfcdask.data.detect import detect_format, expand
+    from rfcdask.data.sources.detect import detect_format, expand
 
     return detect_format(expand(path)[0])
 
@@ -257,9 +257,9 @@ def _names_of_table(
     path: str, kind: str, given: dict[str, Any], wanted: list[str] | None
 ) -> tuple[Sequence[str], bool]:
     """Return the names of a table's columns, and whether they are names rather than numbers."""
-    from rfcdask.data.csv_dialect import sniff
-    from rfcdask.data.detect import expand
-    from rfcdask.data.parquet import names_in_parquet
+    from rfcdask.data.sources.csv_dialect import sniff
+    from rfcdask.data.sources.detect import expand
+    from rfcdask.data.sources.parquet import names_in_parquet
 
     first = expand(path)[0]
     if kind == "parquet":

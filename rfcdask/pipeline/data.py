@@ -18,10 +18,10 @@ from rfcdask.data import (
     synthetic,
 )
 from rfcdask.data.columns import names_in_file
-from rfcdask.data.detect import detect_format, expand, open_zarr, opened_source
-from rfcdask.data.labels import Labels
 from rfcdask.data.location import Location, is_url
-from rfcdask.data.survey import Survey
+from rfcdask.data.sources.detect import detect_format, expand, open_zarr, opened_source
+from rfcdask.data.sources.labels import Labels
+from rfcdask.data.sources.survey import Survey
 from rfcdask.execution.executor import compute
 from rfcdask.linear.standardize import wants_standardizing
 from rfcdask.pipeline.context import Context

@@ -122,7 +122,7 @@ def _require_run(folder: RunFolder) -> None:
 
 def _find(source: str | None) -> None:
     """Raise early, before an older run is removed, when the data are not there."""
-    from rfcdask.data.detect import expand
+    from rfcdask.data.sources.detect import expand
 
     if source is not None:
         expand(source)

@@ -41,7 +41,8 @@ def test_a_malformed_svmlight_line_is_named(tmp_path, ending, line, words):
 )
 @given(st.integers(0, 400), st.integers(30, 400))
 def test_the_line_is_right_wherever_the_pieces_are_cut(tmp_path, monkeypatch, before, size):
-    from rfcdask.data import svmlight, textfiles
+    from rfcdask.data.sources import svmlight
+    from rfcdask.data.sources import text as textfiles
 
     monkeypatch.setattr(
         svmlight, "plan_pieces", lambda path: textfiles.plan_pieces(path, piece_bytes=size)

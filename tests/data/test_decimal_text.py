@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rfcdask.data.decimal_text import parse_decimal
+from rfcdask.data.sources.decimal_text import parse_decimal
 
 
 def bits(value: float) -> bytes:

@@ -19,8 +19,8 @@ import pytest
 from data_helpers import CONTEXT, edit_json, flip, svmlight_text, tree_bytes
 
 import rfcdask as rf
-from rfcdask.data import drive
-from rfcdask.data.journal import Journal
+from rfcdask.data.ingest import blocks
+from rfcdask.data.ingest.journal import Journal
 
 
 def run(source: str, dest: str, shuffle: bool, project: int) -> None:
@@ -146,7 +146,7 @@ class StopError(Exception):
 
 def interrupted(monkeypatch, source, dest, after: int, **options):
     """Run an ingest that fails after so many blocks."""
-    from rfcdask.data import write
+    from rfcdask.data.ingest import write
 
     original = write.WriteBlock.__call__
     written = []
@@ -255,7 +255,7 @@ def test_an_ingest_leaves_nothing_beside_the_store(tmp_path, monkeypatch):
 
 
 def test_the_text_is_checked_only_once(tmp_path, monkeypatch):
-    from rfcdask.data.svmlight import SvmlightFiles
+    from rfcdask.data.sources.svmlight import SvmlightFiles
 
     X = np.random.default_rng(0).standard_normal((500, 4))
     source = tmp_path / "rows.svm"
@@ -347,7 +347,7 @@ def test_a_late_task_of_another_ingest_is_refused(tmp_path, monkeypatch, shuffle
     source, dest, kept = tmp_path / "a.npy", tmp_path / "a.zarr", []
     np.save(source, np.arange(400.0).reshape(100, 4))
     with monkeypatch.context() as patch:
-        patch.setattr(drive, "run_tasks", lambda tasks, *_, **__: kept.extend(tasks) or iter([]))
+        patch.setattr(blocks, "run_tasks", lambda tasks, *_, **__: kept.extend(tasks) or iter([]))
         with pytest.raises(rf.data.DataError):
             rf.ingest(source, dest, block_size=1000, shuffle=shuffle, random_state=0)
     X = np.ones((100, 4))

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import rfcdask as rf
-from rfcdask.data.write import WriteBlock
+from rfcdask.data.ingest.write import WriteBlock
 
 Source = tuple[Any, dict[str, Any]]
 Form = Callable[[Path, np.ndarray, np.ndarray, Any], Source]
@@ -193,7 +193,7 @@ def test_labels_in_memory_travel_in_parts(tmp_path, cluster):
     """A task for one block of a file gets the labels of that block and no others."""
     import cloudpickle
 
-    from rfcdask.data.detect import opened_source
+    from rfcdask.data.sources.detect import opened_source
 
     X, y = np.arange(40_000.0).reshape(20_000, 2), labels_for(20_000)
     np.save(tmp_path / "X.npy", X)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy.stats import chi2_contingency, chisquare
 
 import rfcdask as rf
-from rfcdask.data.shuffle import Deal, _unit_counts
+from rfcdask.data.ingest import shuffle
+from rfcdask.data.ingest.shuffle import Deal, _unit_counts
 
 
 @settings(max_examples=60, deadline=None)
@@ -20,7 +21,7 @@ from rfcdask.data.shuffle import Deal, _unit_counts
 def test_every_place_is_taken_once(sizes, bucket, seed):
     n = sum(sizes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rfcdask.data.shuffle.LEAST_BUCKET", bucket)
+        patch.setattr(shuffle, "LEAST_BUCKET", bucket)
         _unit_counts.cache_clear()
         deal = Deal(n, seed)
         whole = deal.buckets_of(0, n)
@@ -43,7 +44,7 @@ def permutation(deal: Deal) -> tuple[int, ...]:
 
 def test_every_permutation_of_five_rows_is_equally_likely(monkeypatch):
     """Buckets of 2, 2 and 1 rows, 120 permutations, each drawn about 50 times."""
-    monkeypatch.setattr("rfcdask.data.shuffle.LEAST_BUCKET", 2)
+    monkeypatch.setattr(shuffle, "LEAST_BUCKET", 2)
     _unit_counts.cache_clear()
     counts = dict.fromkeys(permutations(range(5)), 0)
     for seed in range(6000):
@@ -57,7 +58,7 @@ def test_every_permutation_of_five_rows_is_equally_likely(monkeypatch):
 @given(st.integers(20, 400), st.integers(1, 100), st.integers(60, 2000), st.integers(0, 2**30))
 def test_the_store_holds_that_permutation_whatever_the_blocks(tmp_path, n, bucket, block, seed):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rfcdask.data.shuffle.LEAST_BUCKET", bucket)
+        patch.setattr(shuffle, "LEAST_BUCKET", bucket)
         _unit_counts.cache_clear()
         expected = permutation(Deal(n, seed))
         ds = rf.ingest(

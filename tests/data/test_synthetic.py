@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.svm import SVC, LinearSVC
 
 import rfcdask as rf
-from rfcdask.data.synthetic import UNIT
+from rfcdask.data.generators import UNIT
 
 
 def dense(X):

@@ -18,7 +18,9 @@ import zarr
 from data_helpers import refused
 
 import rfcdask as rf
-from rfcdask.data import DataError, csv_dialect, svmlight, textfiles
+from rfcdask.data import DataError
+from rfcdask.data.sources import csv_dialect, svmlight
+from rfcdask.data.sources import text as textfiles
 
 X = np.arange(40.0).reshape(10, 4)
 Y = np.arange(10) % 2

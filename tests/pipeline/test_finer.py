@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rfcdask as rf
-from rfcdask.data.synthetic import SyntheticReader
+from rfcdask.data.generators import SyntheticReader
 from rfcdask.pipeline.finer import MANY, FinerReader, with_small_blocks
 
 

@@ -20,8 +20,8 @@ import numpy as np
 from mutations import PACKERS, Files
 
 import rfcdask as rf
-from rfcdask.data.detect import opened_source
-from rfcdask.data.source import Wishes
+from rfcdask.data.sources.base import Wishes
+from rfcdask.data.sources.detect import opened_source
 
 _PACKAGE = Path(rf.__file__).parent
 
@@ -155,7 +155,7 @@ def make_csv(folder: Path) -> list[Files]:
 
 def read_csv(folder: Path, draw: random.Random) -> None:
     """Compare with Python's csv module where its fields are all numbers."""
-    from rfcdask.data.csv_dialect import sniff
+    from rfcdask.data.sources.csv_dialect import sniff
 
     path = _only(folder)
     X, _ = read_source(str(path), draw, label=LABEL)

@@ -15,7 +15,7 @@ import numpy as np
 
 from rfcdask.data.columns import NAMELESS, Names
 from rfcdask.data.errors import DataError
-from rfcdask.data.labels import Labels, LabelTally, is_missing
+from rfcdask.data.sources.labels import Labels, LabelTally, is_missing
 from rfcdask.kernels.types import Array, IntArray
 
 LARGEST_EXACT = 2.0**53

@@ -17,16 +17,16 @@ from zarr.storage import MemoryStore
 
 from rfcdask._version import __version__
 from rfcdask.data.errors import DamagedStoreError, DataError, StoreExistsError
-from rfcdask.data.journal import FOLDER, BlockRecord, Journal
+from rfcdask.data.ingest.journal import FOLDER, BlockRecord, Journal
+from rfcdask.data.ingest.write import Plan, destination_errors
 from rfcdask.data.layout import FORMAT, create_arrays
 from rfcdask.data.location import Location
 from rfcdask.data.manifest import KEY as MANIFEST
 from rfcdask.data.manifest import Manifest, Shards, file_facts
 from rfcdask.data.projection import SparseProjection, draw_projection, save_projection
-from rfcdask.data.source import Source
+from rfcdask.data.sources.base import Source
+from rfcdask.data.sources.survey import Survey
 from rfcdask.data.stats import merge
-from rfcdask.data.survey import Survey
-from rfcdask.data.write import Plan, destination_errors
 from rfcdask.kernels.seeds import seed_of
 from rfcdask.persist.files import exclusive_lock, lock_path
 from rfcdask.persist.untrusted import redacted

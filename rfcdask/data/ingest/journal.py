@@ -10,8 +10,8 @@ from typing import Any
 
 from rfcdask.data.location import Location
 from rfcdask.data.manifest import Seal
+from rfcdask.data.sources.survey import Survey
 from rfcdask.data.stats import ColumnStats
-from rfcdask.data.survey import Survey
 
 FOLDER = ".ingest"
 _BLOCKS = f"{FOLDER}/blocks"

@@ -18,11 +18,11 @@ import zarr
 from dask.base import tokenize
 
 from rfcdask.data.errors import DataError
-from rfcdask.data.labels import LabelTally
 from rfcdask.data.location import Location
-from rfcdask.data.source import Batch, Wishes, is_sparse
-from rfcdask.data.survey import Survey, bad_rows_of
-from rfcdask.data.textfiles import file_facts
+from rfcdask.data.sources.base import Batch, Wishes, is_sparse
+from rfcdask.data.sources.labels import LabelTally
+from rfcdask.data.sources.survey import Survey, bad_rows_of
+from rfcdask.data.sources.text import file_facts
 from rfcdask.execution.progress import track
 from rfcdask.kernels.types import Array, IntArray
 from rfcdask.persist.files import atomic_file

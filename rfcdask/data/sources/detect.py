@@ -17,7 +17,11 @@ import numpy as np
 import zarr
 from fsspec.core import url_to_fs
 
-from rfcdask.data.arrays import (
+from rfcdask.data.dataset import Dataset
+from rfcdask.data.errors import DataError, reachable
+from rfcdask.data.location import Location, is_url
+from rfcdask.data.reader import StoreReader
+from rfcdask.data.sources.arrays import (
     ArrayRows,
     Handle,
     InMemory,
@@ -26,17 +30,13 @@ from rfcdask.data.arrays import (
     ZarrMember,
     faults_of,
 )
-from rfcdask.data.csv_files import CsvFiles
-from rfcdask.data.dataset import Dataset
-from rfcdask.data.errors import DataError, reachable
-from rfcdask.data.lazy import DaskRows, DatasetRows
-from rfcdask.data.location import Location, is_url
-from rfcdask.data.parquet import ParquetFiles
-from rfcdask.data.reader import StoreReader
-from rfcdask.data.source import Source, is_sparse
+from rfcdask.data.sources.base import Source, is_sparse
+from rfcdask.data.sources.csv import CsvFiles
+from rfcdask.data.sources.dask_arrays import DaskRows, DatasetRows
+from rfcdask.data.sources.parquet import ParquetFiles
+from rfcdask.data.sources.svmlight import SvmlightFiles
+from rfcdask.data.sources.text import stream_lines
 from rfcdask.data.store import open_location
-from rfcdask.data.svmlight import SvmlightFiles
-from rfcdask.data.textfiles import stream_lines
 from rfcdask.persist.untrusted import check_zarr, usable_url
 
 FORMATS = ("svmlight", "csv", "parquet", "npy", "npz", "zarr")

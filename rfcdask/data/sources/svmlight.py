@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from rfcdask.data.errors import DataError
-from rfcdask.data.source import Batch, Wishes, between
-from rfcdask.data.survey import Survey, Tally
-from rfcdask.data.svmlight_text import LARGEST_INDEX, LineError, TextRows, parse_rows
-from rfcdask.data.textfiles import (
+from rfcdask.data.sources.base import Batch, Wishes, between
+from rfcdask.data.sources.survey import Survey, Tally
+from rfcdask.data.sources.svmlight_text import LARGEST_INDEX, LineError, TextRows, parse_rows
+from rfcdask.data.sources.text import (
     Piece,
     count_lines,
     file_facts,

@@ -11,15 +11,15 @@ import numpy as np
 from dask.base import compute, tokenize
 from dask.delayed import delayed
 
-from rfcdask.data.arrays import BATCH_BYTES, check_pair, flat, say_bad
 from rfcdask.data.columns import NAMELESS, Names
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DataError
-from rfcdask.data.labels import Labels, LabelTally
 from rfcdask.data.projection import SparseProjection
 from rfcdask.data.reader import Reader
-from rfcdask.data.source import Batch, Wishes
-from rfcdask.data.survey import Survey, bad_rows_of
+from rfcdask.data.sources.arrays import BATCH_BYTES, check_pair, flat, say_bad
+from rfcdask.data.sources.base import Batch, Wishes
+from rfcdask.data.sources.labels import Labels, LabelTally
+from rfcdask.data.sources.survey import Survey, bad_rows_of
 from rfcdask.execution.executor import run_tasks
 from rfcdask.execution.progress import track
 from rfcdask.kernels.types import DaskArray, IntArray

@@ -15,15 +15,15 @@ import numpy as np
 import zarr
 from zarr.storage import MemoryStore
 
-from rfcdask.data.arrays import flat, say_bad
 from rfcdask.data.errors import DataError
-from rfcdask.data.journal import BlockRecord, Journal
-from rfcdask.data.labels import Labels
+from rfcdask.data.ingest.journal import BlockRecord, Journal
 from rfcdask.data.layout import Layout, create_arrays
 from rfcdask.data.location import Location
 from rfcdask.data.manifest import Seal, seal_of, shard_key
 from rfcdask.data.projection import SparseProjection, load_projection
-from rfcdask.data.source import Batch, dense, keep_rows
+from rfcdask.data.sources.arrays import flat, say_bad
+from rfcdask.data.sources.base import Batch, dense, keep_rows
+from rfcdask.data.sources.labels import Labels
 from rfcdask.data.stats import column_stats
 from rfcdask.kernels.types import Array, IntArray
 from rfcdask.persist.files import disk_errors

@@ -13,8 +13,8 @@ import numba
 import numpy as np
 from scipy import sparse
 
-from rfcdask.data.decimal_text import PARSED, parse_number, python_float
 from rfcdask.data.errors import DataError
+from rfcdask.data.sources.decimal_text import PARSED, parse_number, python_float
 from rfcdask.kernels.types import CSR, Array, FloatArray, IntArray
 
 LARGEST_INDEX = 2**31 - 2

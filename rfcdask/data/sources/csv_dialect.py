@@ -8,7 +8,7 @@ from codecs import BOM_UTF8
 from dataclasses import dataclass
 
 from rfcdask.data.errors import DataError
-from rfcdask.data.textfiles import PIECE_BYTES, open_text
+from rfcdask.data.sources.text import PIECE_BYTES, open_text
 from rfcdask.persist.untrusted import faults_as
 
 DELIMITERS = (",", "\t", ";", "|", " ")

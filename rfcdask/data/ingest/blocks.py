@@ -9,9 +9,8 @@ from dask.delayed import delayed
 from dask.utils import format_bytes
 
 from rfcdask.data.errors import DataError, OutOfMemoryError
-from rfcdask.data.journal import Journal
-from rfcdask.data.lazy import DaskRows
-from rfcdask.data.shuffle import (
+from rfcdask.data.ingest.journal import Journal
+from rfcdask.data.ingest.shuffle import (
     Deal,
     ScatterBlock,
     gather_block,
@@ -19,9 +18,7 @@ from rfcdask.data.shuffle import (
     read_run,
     whole_runs,
 )
-from rfcdask.data.source import Source, cut, keep_rows
-from rfcdask.data.survey import Survey
-from rfcdask.data.write import (
+from rfcdask.data.ingest.write import (
     Plan,
     Sink,
     WriteBlock,
@@ -30,6 +27,9 @@ from rfcdask.data.write import (
     put_computed,
     put_rows,
 )
+from rfcdask.data.sources.base import Source, cut, keep_rows
+from rfcdask.data.sources.dask_arrays import DaskRows
+from rfcdask.data.sources.survey import Survey
 from rfcdask.execution.executor import call_later, run_tasks
 from rfcdask.execution.failures import WorkerDiedError
 from rfcdask.execution.progress import track

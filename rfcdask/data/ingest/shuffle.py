@@ -24,8 +24,8 @@ import google_crc32c
 import numpy as np
 
 from rfcdask.data.errors import DamagedStoreError, DataError
-from rfcdask.data.journal import RUNS
-from rfcdask.data.write import Plan, WriteBlock, destination_errors, require_same_ingest
+from rfcdask.data.ingest.journal import RUNS
+from rfcdask.data.ingest.write import Plan, WriteBlock, destination_errors, require_same_ingest
 from rfcdask.kernels.types import Array, IntArray
 
 MOST_ROWS = 10**9

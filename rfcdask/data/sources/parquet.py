@@ -10,13 +10,13 @@ from typing import Any
 import fsspec
 import numpy as np
 
-from rfcdask.data.arrays import BATCH_BYTES, say_bad
 from rfcdask.data.columns import Names, check_names, check_same, choose_columns
 from rfcdask.data.errors import DataError, missing_extra
-from rfcdask.data.labels import LabelTally
-from rfcdask.data.source import Batch, Wishes, between
-from rfcdask.data.survey import Survey, bad_rows_of
-from rfcdask.data.textfiles import file_facts
+from rfcdask.data.sources.arrays import BATCH_BYTES, say_bad
+from rfcdask.data.sources.base import Batch, Wishes, between
+from rfcdask.data.sources.labels import LabelTally
+from rfcdask.data.sources.survey import Survey, bad_rows_of
+from rfcdask.data.sources.text import file_facts
 from rfcdask.execution.progress import track
 from rfcdask.kernels.types import Array
 from rfcdask.persist.untrusted import faults_as

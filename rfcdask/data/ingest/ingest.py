@@ -14,7 +14,9 @@ from dask.base import tokenize
 from dask.utils import parse_bytes
 
 from rfcdask.data.dataset import Dataset
-from rfcdask.data.destination import (
+from rfcdask.data.errors import DataError
+from rfcdask.data.ingest.blocks import place_of, shuffle_blocks, write_blocks
+from rfcdask.data.ingest.destination import (
     Request,
     begin,
     finish,
@@ -23,17 +25,15 @@ from rfcdask.data.destination import (
     only_writer,
     prepare,
 )
-from rfcdask.data.detect import opened_source
-from rfcdask.data.drive import place_of, shuffle_blocks, write_blocks
-from rfcdask.data.errors import DataError
-from rfcdask.data.journal import Journal
-from rfcdask.data.labels import TASKS
+from rfcdask.data.ingest.journal import Journal
+from rfcdask.data.ingest.write import Plan, destination_errors
 from rfcdask.data.layout import BLOCK_BYTES, COMPRESSORS, plan_layout
 from rfcdask.data.location import Location
-from rfcdask.data.source import Source, Wishes
+from rfcdask.data.sources.base import Source, Wishes
+from rfcdask.data.sources.detect import opened_source
+from rfcdask.data.sources.labels import TASKS
+from rfcdask.data.sources.survey import Survey
 from rfcdask.data.store import open_location
-from rfcdask.data.survey import Survey
-from rfcdask.data.write import Plan, destination_errors
 from rfcdask.execution.cluster import current_client
 from rfcdask.execution.cluster_checks import require_shared
 from rfcdask.persist.files import UNFINISHED, backup_of, replace_folder, restore_backup
@@ -120,7 +120,7 @@ def ingest(
     storage_options : dict, optional
         Options of the destination's file system.
     check : callable, optional
-        Called with the :class:`~rfcdask.data.survey.Survey` (shape, type, labels) before a row is
+        Called with the survey of the source (shape, type, labels) before a row is
         written; what it raises stops the ingest.
     progress : bool, str or callable, optional
         See :func:`rfcdask.execution.progress.track`.

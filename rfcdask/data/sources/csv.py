@@ -17,7 +17,9 @@ from rfcdask.data.columns import (
     choose_columns,
     numeric_or_text,
 )
-from rfcdask.data.csv_dialect import (
+from rfcdask.data.errors import DataError, missing_extra
+from rfcdask.data.sources.base import Batch, Wishes, between
+from rfcdask.data.sources.csv_dialect import (
     SAMPLE_BYTES,
     Dialect,
     blank_bytes,
@@ -25,10 +27,8 @@ from rfcdask.data.csv_dialect import (
     line_too_long,
     sniff,
 )
-from rfcdask.data.errors import DataError, missing_extra
-from rfcdask.data.source import Batch, Wishes, between
-from rfcdask.data.survey import Survey, Tally, bad_rows_of
-from rfcdask.data.textfiles import file_facts, file_size, open_text, stream_lines
+from rfcdask.data.sources.survey import Survey, Tally, bad_rows_of
+from rfcdask.data.sources.text import file_facts, file_size, open_text, stream_lines
 from rfcdask.execution.progress import track
 from rfcdask.kernels.types import Array
 from rfcdask.persist.untrusted import reason

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from rfcdask.data.errors import DataError
-from rfcdask.data.survey import Survey
+from rfcdask.data.sources.survey import Survey
 from rfcdask.kernels.types import Array, IntArray
 
 
