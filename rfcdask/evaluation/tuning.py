@@ -10,29 +10,43 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
+from sklearn.svm import SVC
 
 from rfcdask.data.label_checks import missing_labels, rows_and_labels
 from rfcdask.data.sample import draw_rows, gather, gather_finite
 from rfcdask.display.charts import Cells, Chart, heat_map
 from rfcdask.display.html import Table, render_repr
 from rfcdask.display.numbers import number, share
-from rfcdask.evaluation.svm_folds import Sample
-from rfcdask.evaluation.tuning_search import rungs, search
+from rfcdask.execution.executor import map_tasks
 from rfcdask.features import CompressedFeatures
 from rfcdask.kernels import get_kernel, resolve_gamma
 from rfcdask.kernels.seeds import seed_of, stream
-from rfcdask.kernels.types import Matrix
+from rfcdask.kernels.types import Array, IntArray, Matrix
 from rfcdask.linear import RidgeClassifier, SGDClassifier
 
 GAMMA_FACTORS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0)
 """The default grid of gamma, in units of ``gamma="scale"``."""
 PENALTIES = (0.1, 1.0, 10.0, 100.0, 1000.0)
 """The default grid of C."""
+HALVING = (9, 3, 1)
+"""By what the rows are divided in each round of halving; the pairs are in reverse."""
 LABEL_WEIGHTS = (0.0, 0.1, 0.3, 1.0)
 """The default choice of ``label_weight`` where one is asked for."""
+
+Fold = tuple[IntArray, IntArray]
+"""The numbers of the rows to learn from, and of those to test on."""
+
+
+class Sample(NamedTuple):
+    """Rows in memory and the number of each one's class."""
+
+    rows: Matrix
+    codes: IntArray
 
 
 @dataclass(frozen=True)
@@ -177,7 +191,7 @@ def tune(
         Features of the maps with which label weights are tried.
     random_state : int, RandomState, Generator or None
     client : distributed.Client, optional
-        Where the folds are computed: this client, else the current one, else local threads.
+        Where to compute: this client, else the current one, else local threads.
     progress : bool, str or callable, optional
         See :func:`rfcdask.execution.progress.track`.
 
@@ -187,8 +201,8 @@ def tune(
 
     Notes
     -----
-    A fold needs a kernel matrix of ``n_rows^2`` single and double precision numbers: about 1 GB
-    at 10,000 rows, once for each thread or worker.
+    Each gamma is one task. It holds the kernel matrix of ``n_rows^2`` double precision numbers and
+    the part of it that a fold learns from: about 1.5 GB at 10,000 rows, for each thread or worker.
     """
     if strategy not in ("grid", "halving"):
         raise ValueError(f"strategy={strategy!r} must be 'grid' or 'halving'.")
@@ -197,8 +211,8 @@ def tune(
     seed = seed_of(random_state)
     sample = _take_sample(X, y, n_rows, seed, client)
     gammas, Cs = _grid(gammas, Cs, kernel, sample.rows)
-    rounds = rungs(len(sample.codes), strategy, folds)
-    tried = search(sample, kernel, gammas, Cs, rounds, folds, seed, client, progress)
+    rounds = HALVING if strategy == "halving" and len(sample.codes) >= 18 * folds else (1,)
+    tried = _search(sample, kernel, gammas, Cs, folds, rounds, seed, client, progress)
     # Of equals the smaller C and gamma: the smoother model.
     last = [row for row in tried if row["n_rows"] == len(sample.codes)]
     best = max(last, key=lambda row: (row["accuracy"], -row["C"], -row["gamma"]))
@@ -250,6 +264,77 @@ def _grid(
         if not len(values) or not all(np.isfinite(v) and v > 0 for v in values):
             raise ValueError(f"{name}={list(values)!r} must be positive numbers.")
     return [float(v) for v in gammas], [float(v) for v in Cs]
+
+
+def _search(
+    sample: Sample,
+    kernel: str,
+    gammas: list[float],
+    Cs: list[float],
+    folds: int,
+    rounds: tuple[int, ...],
+    seed: int,
+    client: Any,
+    progress: Any,
+) -> list[dict[str, Any]]:
+    """Return a row for each pair of gamma and C in each round, by gamma and then by C."""
+    pairs = list(product(gammas, Cs))
+    tried: list[dict[str, Any]] = []
+    for divisor, kept in zip(rounds, reversed(rounds), strict=True):
+        if tried:
+            last = sorted(tried[-len(pairs) :], key=lambda row: -row["accuracy"])
+            best = {(row["gamma"], row["C"]) for row in last[: -(-len(gammas) * len(Cs) // kept)]}
+            pairs = [pair for pair in pairs if pair in best]
+        n = len(sample.codes) // divisor
+        part = Sample(sample.rows[:n], sample.codes[:n])
+        grid = {gamma: [C for g, C in pairs if g == gamma] for gamma, _ in pairs}
+        found = map_tasks(
+            _cross_validate,
+            list(grid.items()),
+            client,
+            common=(part, make_folds(part.codes, folds, seed), kernel),
+            label="tuning",
+            unit="gammas",
+            progress=progress,
+            block_bytes=8 * n * n,
+        )
+        scores = np.concatenate(list(found))
+        tried += [
+            {"gamma": gamma, "C": C, "n_rows": n, "accuracy": mean, "deviation": deviation}
+            for (gamma, C), mean, deviation in zip(
+                pairs, scores.mean(axis=1).tolist(), scores.std(axis=1).tolist(), strict=True
+            )
+        ]
+    return tried
+
+
+def make_folds(codes: IntArray, folds: int, seed: int) -> list[Fold]:
+    """Return the folds of a cross-validation, with the classes spread evenly."""
+    enough = np.bincount(codes).min() >= folds
+    kind = StratifiedKFold if enough else KFold  # a class with fewer rows cannot be in all folds
+    return list(kind(folds, shuffle=True, random_state=seed % 2**32).split(codes, codes))
+
+
+def _cross_validate(
+    sample: Sample, folds: list[Fold], kernel: str, trial: tuple[float, list[float]]
+) -> Array:
+    """Return the accuracy of each C (rows) on each fold (columns) with one gamma.
+
+    The kernel matrix is computed once and given to the solver as it is, which makes a fit take
+    a second or two at 8,000 rows.
+    """
+    (rows, codes), (gamma, Cs) = sample, trial
+    K = np.asarray(get_kernel(kernel).exact(rows, rows, gamma), np.float64)
+    # Where the rows to learn from are of one class, no machine is trained: that class is predicted.
+    scores = [np.full(len(Cs), np.mean(codes[test] == codes[train[0]])) for train, test in folds]
+    several = [k for k, (train, _) in enumerate(folds) if len(np.unique(codes[train])) > 1]
+    if several:
+        cv = [folds[k] for k in several]
+        search = GridSearchCV(SVC(kernel="precomputed"), {"C": Cs}, cv=cv, refit=False)
+        found = search.fit(K, codes).cv_results_
+        for number, k in enumerate(several):
+            scores[k] = found[f"split{number}_test_score"]
+    return np.stack(scores, axis=1)
 
 
 def _try_label_weights(

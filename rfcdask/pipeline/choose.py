@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rfcdask.data.sample import draw_rows, gather, gather_finite
-from rfcdask.evaluation.measure import Split, measure
+from rfcdask.evaluation.compare import Split, measure
 from rfcdask.evaluation.tuning import tune
 from rfcdask.execution.progress import track
 from rfcdask.features.methods import make_map

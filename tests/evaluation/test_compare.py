@@ -13,7 +13,7 @@ from sklearn.linear_model import RidgeClassifier as SklearnRidge
 
 import rfcdask as rf
 from rfcdask.data.sample import draw_rows
-from rfcdask.evaluation.measure import model_bytes
+from rfcdask.evaluation.compare import model_bytes
 from rfcdask.features.methods import METHODS
 from rfcdask.kernels.seeds import stream
 from rfcdask.kernels.types import Array

@@ -12,7 +12,7 @@ from sklearn.svm import SVC
 
 import rfcdask as rf
 from rfcdask.data.sample import draw_rows
-from rfcdask.evaluation.svm_folds import fold_of_rows
+from rfcdask.evaluation.tuning import make_folds
 from rfcdask.kernels.seeds import stream
 from rfcdask.kernels.types import Array
 from tests.linear_data import blobs, lazy
@@ -28,11 +28,10 @@ def test_the_table_is_scikit_learns_cross_validation() -> None:
     gammas, Cs = [0.01, 0.3], [0.1, 10.0]
     result = rf.tune(X, y, gammas=gammas, Cs=Cs, n_rows=400, folds=3, random_state=5)
     rows = draw_rows(len(X), 400, stream(5, "tune"))
-    parts = fold_of_rows(y[rows], 3, 5)
     for row in result.table:
         scores = []
-        for fold in range(3):
-            train, test = rows[parts != fold], rows[parts == fold]
+        for inside, held in make_folds(y[rows], 3, 5):
+            train, test = rows[inside], rows[held]
             model = SVC(gamma=row["gamma"], C=row["C"]).fit(X[train], y[train])
             scores.append(model.score(X[test], y[test]))
         assert row["accuracy"] == pytest.approx(np.mean(scores), abs=3e-3)
