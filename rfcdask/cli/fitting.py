@@ -66,7 +66,7 @@ class Fitting:
 
     def _open(self) -> Any:
         from rfcdask.data import open_dataset
-        from rfcdask.execution.cluster_checks import require_shared
+        from rfcdask.data.shared_paths import require_shared
 
         if is_store(self.data):
             require_shared(self.client, reads=[Path(self.data).absolute()])

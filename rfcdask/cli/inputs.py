@@ -93,8 +93,8 @@ def opened_data(
         Whether the labels of a file are of any use; if not, they may be anything.
     """
     if is_store(path):
+        from rfcdask.data.shared_paths import require_shared
         from rfcdask.data.store import open_dataset
-        from rfcdask.execution.cluster_checks import require_shared
 
         require_shared(client, reads=[Path(path).absolute()])
         yield open_dataset(path)

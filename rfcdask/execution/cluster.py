@@ -18,10 +18,11 @@ from dask.utils import parse_timedelta
 from rfcdask.execution.cluster_checks import (
     check_versions,
     check_workers,
+    make_security,
     other_protocol,
     quiet_about_versions,
 )
-from rfcdask.execution.cluster_security import make_security
+from rfcdask.execution.dask_internals import started_clusters
 from rfcdask.kernels.threads import available_cpus
 
 TIMEOUT = "10s"
@@ -30,7 +31,7 @@ WORKER_SECONDS = 5.0
 """How long to wait for the first worker before saying that there is none."""
 RESTART = "5 minutes"
 """How long a local worker that died may take to come back."""
-CORES_A_WORKER = 4
+CORES_PER_WORKER = 4
 """A worker process costs 250 MB before it does anything and the hot loops let go of the GIL."""
 DASHBOARD = "127.0.0.1:0"
 _ADDRESS = re.compile(r"[^/\\\s]+:\d+")
@@ -87,9 +88,12 @@ def connect(
     ...     client is None
     True
     """
-    target = _configured(where)
+    target = where
+    if target is None:
+        configured = dask.config.get("scheduler-address", None)
+        target = os.environ.get("DASK_SCHEDULER_ADDRESS") or configured or "local"
     with ExitStack() as stack:
-        if _is_client(target):
+        if hasattr(target, "scheduler_info") and hasattr(target, "submit"):  # a client
             yield target
         elif isinstance(target, str) and target == "threads":
             yield stack.enter_context(_threads(n_workers, threads_per_worker))
@@ -98,9 +102,13 @@ def connect(
                 n_workers, threads_per_worker, memory_limit, security, dashboard_address
             )
             yield stack.enter_context(_client(stack.enter_context(local), None, "60s"))
-        else:
-            _refuse_local_settings(n_workers, threads_per_worker, memory_limit)
+        elif n_workers is threads_per_worker is memory_limit is None:
             yield stack.enter_context(_remote_client(target, security, timeout))
+        else:
+            raise ValueError(
+                "n_workers, threads_per_worker and memory_limit describe a local cluster; a "
+                "running one has its own: leave them out."
+            )
 
 
 def current_client(client: Any = None) -> Any:
@@ -117,25 +125,6 @@ def current_client(client: Any = None) -> Any:
         return Client.current()
     except ValueError:
         return None
-
-
-def _configured(where: Any) -> Any:
-    if where is not None:
-        return where
-    chosen = os.environ.get("DASK_SCHEDULER_ADDRESS") or dask.config.get("scheduler-address", None)
-    return chosen or "local"
-
-
-def _is_client(target: Any) -> bool:
-    return hasattr(target, "scheduler_info") and hasattr(target, "submit")
-
-
-def _refuse_local_settings(*settings: Any) -> None:
-    if any(setting is not None for setting in settings):
-        raise ValueError(
-            "n_workers, threads_per_worker and memory_limit describe a local cluster; a running "
-            "one has its own: leave them out."
-        )
 
 
 @contextmanager
@@ -184,7 +173,7 @@ def size_of_cluster(n_workers: int | None, threads: int | None) -> tuple[int, in
         if value is not None and value < 1:
             raise ValueError(f"{name}={value} must be at least 1.")
     if n_workers is None:
-        n_workers = max(1, round(CPU_COUNT / (threads or CORES_A_WORKER)))
+        n_workers = max(1, round(CPU_COUNT / (threads or CORES_PER_WORKER)))
     return n_workers, threads or max(1, -(-CPU_COUNT // n_workers))
 
 
@@ -205,13 +194,11 @@ def _refuse_unguarded_script() -> None:
 @contextmanager
 def _closing_what_failed_to_start() -> Iterator[None]:
     """Close a cluster whose start was broken off; Ctrl-C there leaves its processes behind."""
-    from distributed import SpecCluster
-
-    before = set(SpecCluster._instances)
+    before = started_clusters()
     try:
         yield
     except BaseException as error:
-        for cluster in set(SpecCluster._instances) - before:
+        for cluster in started_clusters() - before:
             cluster.close(timeout=10)
         if isinstance(error, RuntimeError) and "start" in str(error):
             raise RuntimeError(f"The local workers did not start ({error}). {_GUARD}") from error
@@ -300,41 +287,27 @@ def _address(target: Any, seconds: float) -> Any:
 
 def _address_in_file(path: Path, seconds: float) -> str:
     """Read a scheduler file; one that is still being written is waited for."""
+    wanted = "the file that `dask scheduler --scheduler-file` writes"
     deadline = time.monotonic() + seconds
     while True:
         try:
-            return _read_address(path)
-        except (FileNotFoundError, json.JSONDecodeError) as error:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            break
+        except FileNotFoundError:
             # A wrong name is said at once: such files are called scheduler.json by everybody.
-            absent = isinstance(error, FileNotFoundError) and path.suffix != ".json"
-            if absent or time.monotonic() > deadline:
-                raise _bad_file(path, error) from None
+            if path.suffix != ".json" or time.monotonic() > deadline:
+                raise FileNotFoundError(
+                    f"There is no scheduler file {str(path)!r}; give {wanted}, an address such as "
+                    "'tcp://host:8786', 'local' or 'threads'."
+                ) from None
+        except (OSError, ValueError) as error:
+            if not isinstance(error, json.JSONDecodeError) or time.monotonic() > deadline:
+                raise ValueError(
+                    f"The scheduler file {str(path)!r} cannot be read as JSON "
+                    f"({_first_line(error)}); give {wanted}."
+                ) from None
         time.sleep(0.1)
-
-
-def _read_address(path: Path) -> str:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise
-    except (OSError, UnicodeDecodeError) as error:
-        raise _bad_file(path, error) from error
     address = found.get("address") if isinstance(found, dict) else None
     if not isinstance(address, str):
-        raise ValueError(f"The scheduler file {str(path)!r} names no address; give {_WANTED}.")
+        raise ValueError(f"The scheduler file {str(path)!r} names no address; give {wanted}.")
     return address
-
-
-_WANTED = "the file that `dask scheduler --scheduler-file` writes"
-
-
-def _bad_file(path: Path, error: Exception) -> Exception:
-    if isinstance(error, FileNotFoundError):
-        return FileNotFoundError(
-            f"There is no scheduler file {str(path)!r}; give {_WANTED}, an address such as "
-            "'tcp://host:8786', 'local' or 'threads'."
-        )
-    return ValueError(
-        f"The scheduler file {str(path)!r} cannot be read as JSON ({_first_line(error)}); give "
-        f"{_WANTED}."
-    )

@@ -1,36 +1,37 @@
-"""Looking at a cluster before work is sent there: its workers, their code, what files they see."""
+"""Looking at a cluster before work is sent there: its workers, their code, how it speaks TLS."""
 
 from __future__ import annotations
 
-import os
 import pkgutil
 import ssl
-import uuid
 import warnings
-import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from socket import create_connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+from rfcdask.execution import dask_internals
+
+if TYPE_CHECKING:
+    from distributed import Client, Security
 
 PACKAGES = ("rfcdask", "dask", "distributed", "numpy", "scipy", "scikit-learn", "numba", "zarr")
 ANSWER_SECONDS = 60
 """How long workers may take to answer a question."""
+_SHORT = {"ca_file": "tls_ca_file", "cert": "tls_client_cert", "key": "tls_client_key"}
 
 
 @contextmanager
 def quiet_about_versions() -> Iterator[None]:
     """Keep distributed's own table of versions back: `check_versions` says it in a sentence."""
-    from distributed.versions import VersionMismatchWarning
-
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", VersionMismatchWarning)
+        warnings.simplefilter("ignore", dask_internals.version_warning())
         yield
 
 
-def check_workers(client: Any, address: str, seconds: float) -> None:
+def check_workers(client: Client, address: str, seconds: float) -> None:
     """Warn when nobody would do the work; clusters that grow on demand have no worker at first."""
     try:
         client.wait_for_workers(1, timeout=seconds)
@@ -42,7 +43,7 @@ def check_workers(client: Any, address: str, seconds: float) -> None:
         )
 
 
-def check_versions(client: Any) -> None:
+def check_versions(client: Client) -> None:
     """Warn in a sentence when workers run other versions; raise when they cannot do the work.
 
     Raises
@@ -52,7 +53,7 @@ def check_versions(client: Any) -> None:
     ModuleNotFoundError
         When no rfcdask can be imported on a worker.
     """
-    found = _ask(client, client._get_versions, packages=list(PACKAGES))
+    found = _answered(client, dask_internals.versions, list(PACKAGES))
     ours = found["client"]["packages"]
     theirs = {worker: info["packages"] for worker, info in found["workers"].items() if info}
     _check_rfcdask(client, ours, theirs)
@@ -66,14 +67,14 @@ def check_versions(client: Any) -> None:
         )
 
 
-def _check_rfcdask(client: Any, ours: dict[str, Any], theirs: dict[str, dict[str, Any]]) -> None:
+def _check_rfcdask(client: Client, ours: dict[str, Any], theirs: dict[str, dict[str, Any]]) -> None:
     """Ask for what is imported, which counts, where packages' records say what is installed."""
     from rfcdask._version import __version__
 
     ours["rfcdask"] = __version__
     # A function of the standard library: one of our own could not be sent to who lacks them.
     name = "rfcdask._version:__version__"
-    imported = _ask(client, client._run, pkgutil.resolve_name, name, on_error="return")
+    imported = ask_workers(client, pkgutil.resolve_name, name, on_error="return")
     for worker, version in imported.items():
         if not isinstance(version, str):
             raise ModuleNotFoundError(
@@ -100,100 +101,25 @@ def _shortened(name: str, version: Any) -> str:
     return ".".join(str(version).split(".")[:3]) if name == "python" else str(version)
 
 
-def _ask(client: Any, question: Any, *args: Any, **more: Any) -> Any:
+def ask_workers(
+    client: Client, function: Callable[..., Any], *args: Any, **options: Any
+) -> dict[str, Any]:
+    """Return what a function returns on each worker, by address; see ``Client.run``."""
+    answers: dict[str, Any] = _answered(
+        client, dask_internals.run_on_workers, function, *args, **options
+    )
+    return answers
+
+
+def _answered(client: Client, question: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Put a question to all workers, of which one may be stopped or cut off."""
     try:
-        return client.sync(question, *args, callback_timeout=ANSWER_SECONDS, **more)
+        return question(client, *args, timeout=ANSWER_SECONDS, **options)
     except TimeoutError:
         raise ConnectionError(
-            f"Not all workers of {client.scheduler.address} answered within {ANSWER_SECONDS} s; "
-            "see in the dashboard which, and end or restart them."
+            f"Not all workers of {dask_internals.scheduler_address(client)} answered within "
+            f"{ANSWER_SECONDS} s; see in the dashboard which, and end or restart them."
         ) from None
-
-
-def require_shared(
-    client: Any,
-    *,
-    reads: Iterable[str | os.PathLike[str]] = (),
-    writes: str | os.PathLike[str] = "",
-) -> None:
-    """Raise unless workers elsewhere see local paths as this process does.
-
-    Workers that arrive later are not asked.
-
-    Parameters
-    ----------
-    client : distributed.Client or None
-        Nothing is asked of workers that this machine started for itself.
-    reads : iterable of paths
-        What will be read; paths at which there is nothing here are passed over.
-    writes : path, optional
-        A folder or file that will be written: a file is put beside it for the workers to find.
-
-    Raises
-    ------
-    DataError
-        Naming the first path that a worker does not see, and the worker.
-    """
-    if client is None or _is_local(client):
-        return
-    for path in (os.fspath(item) for item in reads):
-        if (here := facts(path)) is not None:
-            _require_same(client, path, here)
-    if writes and "://" not in os.fspath(writes):
-        folder = Path(writes).absolute()
-        while not folder.is_dir():
-            folder = folder.parent
-        with _marker(folder) as mark:
-            if mark is not None:
-                _require_same(client, str(folder), facts(mark), mark)
-
-
-def _is_local(client: Any) -> bool:
-    from distributed import LocalCluster
-
-    return client.asynchronous or isinstance(getattr(client, "cluster", None), LocalCluster)
-
-
-@contextmanager
-def _marker(folder: Path) -> Iterator[str | None]:
-    """Put a file into a folder for a moment; None where that is not allowed: it is said later."""
-    mark = folder / f".rfcdask-{uuid.uuid4().hex}"
-    try:
-        mark.write_text(mark.name, encoding="utf-8")
-    except OSError:
-        yield None
-        return
-    try:
-        yield str(mark)
-    finally:
-        mark.unlink(missing_ok=True)
-
-
-def facts(path: str) -> list[int] | None:
-    """Return what tells two files, or two stores, of one name apart; None where there is none."""
-    with suppress(OSError):
-        place = os.path.join(path, "zarr.json")
-        place = place if os.path.isfile(place) else path
-        size = os.stat(place).st_size if os.path.isfile(place) else -1
-        if size < 0:
-            return [size] if os.path.isdir(place) else None
-        with open(place, "rb") as file:
-            return [size, zlib.crc32(file.read(2**16))]
-    return None
-
-
-def _require_same(client: Any, path: str, here: Any, look_at: str | None = None) -> None:
-    from rfcdask.data.errors import DataError
-
-    for worker, there in _ask(client, client._run, facts, look_at or path).items():
-        if there != here:
-            seen = "does not see" if there is None else "sees something else at"
-            raise DataError(
-                f"the worker {worker} {seen} {path} of this machine: use a disk that the workers "
-                "share under the same name, or an address such as s3://bucket/name, or work "
-                "without that scheduler."
-            )
 
 
 def other_protocol(address: str, seconds: float = 3.0) -> str:
@@ -225,3 +151,54 @@ def _speaks_tls(host: str, port: int, seconds: float) -> bool | None:
                 return False
     except OSError:
         return None
+
+
+def make_security(given: Security | Mapping[str, Any] | None, address: str = "") -> Any:
+    """Return a `distributed.Security` of an object, a dict of paths, or Dask's configuration.
+
+    Raises
+    ------
+    ValueError
+        When `address` wants TLS and there is no certificate to trust.
+    FileNotFoundError
+        When a certificate that was named is not there.
+    """
+    from distributed import Security
+
+    made: Any  # its fields have no types
+    if isinstance(given, Security):
+        made = given
+    elif given is None:
+        made = Security()
+    elif isinstance(given, Mapping):
+        made = _security_of_paths(given)
+    else:
+        raise TypeError(
+            f"security={given!r} is not known; give a distributed.Security or a dict of paths: "
+            "ca_file, cert, key."
+        )
+    if address.startswith("tls://") and None in (made.tls_ca_file, made.tls_client_cert):
+        raise ValueError(
+            f"{address} wants TLS and no certificates are known; pass security={{'ca_file': ..., "
+            "'cert': ..., 'key': ...}, or set distributed.comm.tls.ca-file, .client.cert and "
+            ".client.key in Dask's configuration."
+        )
+    return made
+
+
+def _security_of_paths(given: Mapping[str, Any]) -> Security:
+    from distributed import Security
+
+    named = {_SHORT.get(key, key): value for key, value in given.items()}
+    unknown = set(named) - set(Security.__slots__)
+    if unknown:
+        raise ValueError(
+            f"security: {sorted(unknown)[0]!r} is not known; use the keys ca_file, cert and key."
+        )
+    paths = {k: str(v) if isinstance(v, Path) else v for k, v in named.items()}
+    for key, path in paths.items():
+        is_file = key.startswith("tls_") and key.endswith(("file", "cert", "key"))
+        # The text of a certificate may stand for its file.
+        if is_file and "\n" not in path and not Path(path).is_file():
+            raise FileNotFoundError(f"security: there is no certificate or key file {path!r}.")
+    return Security(**{"require_encryption": True, **paths})

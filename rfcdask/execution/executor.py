@@ -5,6 +5,7 @@ arrive in the order asked for, whatever finishes first: what is learned from the
 data and the seed and on nothing else. A wait ends by a result or by an error of `failures`.
 """
 
+# ruff: noqa: D102 (the methods are documented in the base class)
 from __future__ import annotations
 
 import itertools
@@ -269,39 +270,30 @@ class ThreadExecutor(Executor):
         self._shared_of: dict[int, tuple[Blocks, Graph]] = {}
 
     def compute(self, task: Any) -> Future[Any]:
-        """Start computing a Dask delayed value."""
         return self._start(partial(task.compute, scheduler=self._get))
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Start a call on the pool."""
         return self._start(_call, function, args)
 
     def call(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Call the function now, in this thread."""
         return _done(_call, function, args)
 
     def block(self, blocks: Blocks, index: int) -> Future[Any]:
-        """Start computing one block."""
         return self._start(self._block, blocks, index, self._shared(blocks))
 
     def fold(self, blocks: Blocks, indices: Sequence[int], fold: Fold, state: Any) -> Future[Any]:
-        """Start folding some blocks into a state."""
         return self._start(self._fold, blocks, indices, fold, state, self._shared(blocks))
 
     def result(self, handle: Future[Any]) -> Any:
-        """Wait for a handle."""
         return handle.result()
 
     def wait(self, handle: Future[Any]) -> None:
-        """Wait for a handle, whatever becomes of it."""
         handle.exception()
 
     def release(self, handle: Future[Any]) -> None:
-        """Cancel what has not begun; what is done goes with its last reference."""
-        handle.cancel()
+        handle.cancel()  # what is done goes with its last reference
 
     def close(self) -> None:
-        """Stop the pool without starting what is still queued."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
         self._stack.close()
@@ -379,11 +371,9 @@ class ClusterExecutor(Executor):
         self._shared_of: dict[int, tuple[Blocks, Graph]] = {}
 
     def compute(self, task: Any) -> Handle:
-        """Start computing a Dask delayed value."""
         return self.client.compute(task, retries=RETRIES)
 
     def submit(self, function: Callable[..., Any], *args: Any, priority: int = 0) -> Handle:
-        """Start a call where its handles lie."""
         return self.client.submit(
             _in_one_blas_thread,
             function,
@@ -395,18 +385,16 @@ class ClusterExecutor(Executor):
         )
 
     def call(self, function: Callable[..., Any], *args: Any) -> Handle:
-        """Start a call before any block that is still waiting."""
         return self.submit(function, *args, priority=10)
 
     def block(self, blocks: Blocks, index: int) -> Handle:
-        """Start computing one block."""
         key = self._key("block")
         graph = blocks.graph([index]) | self._shared(blocks)
         graph[key] = Task(key, _pack, *map(TaskRef, blocks.keys(index)))
         return self._send(graph, [key])[0]
 
     def fold(self, blocks: Blocks, indices: Sequence[int], fold: Fold, state: Any) -> Handle:
-        """Start a chain of tasks, each folding one block into the state of the one before."""
+        # A chain of tasks, each folding one block into the state of the one before.
         graph = blocks.graph(indices) | self._shared(blocks)
         key = self._key("fold")
         graph[key] = DataNode(key, state)
@@ -420,20 +408,16 @@ class ClusterExecutor(Executor):
         return self._send(graph, [key])[0]
 
     def result(self, handle: Handle) -> Any:
-        """Wait for a handle and fetch what it holds."""
         return fetch(handle, self.client, self._block_bytes)
 
     def wait(self, handle: Handle) -> None:
-        """Wait for a handle and leave what it holds where it is."""
         wait_until_done(handle, self.client)
 
     def release(self, handle: Handle) -> None:
-        """Let the scheduler forget a handle."""
         with suppress(AttributeError, RuntimeError):  # what a closed client raises
             handle.release()
 
     def close(self) -> None:
-        """Let go of what all blocks shared."""
         for _, shared in self._shared_of.values():
             for future in shared.values():
                 self.release(future)

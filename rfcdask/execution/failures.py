@@ -69,11 +69,15 @@ def _translated(error: Exception, client: Client, block_bytes: float) -> Excepti
     from distributed import KilledWorker
 
     if isinstance(error, KilledWorker):
-        return worker_died(block_bytes)
+        size = f" (about {format_bytes(int(block_bytes))} each)" if block_bytes else ""
+        return WorkerDiedError(
+            f"Workers died while computing blocks{size}, most likely out of memory; use smaller "
+            "blocks (X.rechunk), fewer threads per worker, or workers with more memory."
+        )
     # The errors of a broken connection are raised by healthy work too: ask the scheduler.
     broken = isinstance(error, dask_internals.connection_errors())
     if broken and not dask_internals.scheduler_answers(client, ANSWER_WITHIN):
-        return cluster_lost(client)
+        return _cluster_lost(client)
     if isinstance(error, CancelledError):
         return ClusterLostError(
             f"The work sent to the cluster at {scheduler_address(client)} was dropped there "
@@ -82,30 +86,17 @@ def _translated(error: Exception, client: Client, block_bytes: float) -> Excepti
     return None
 
 
-def cluster_lost(client: Client) -> ClusterLostError:
-    """Return the error for a scheduler that is gone."""
+def _cluster_lost(client: Client) -> ClusterLostError:
     return ClusterLostError(
         f"The Dask scheduler at {scheduler_address(client)} is gone, and with it the work under "
         f"way; start it again, or take another cluster, and {_AGAIN}."
     )
 
 
-def worker_died(block_bytes: float) -> WorkerDiedError:
-    """Return the error for workers that died over blocks of so many bytes; 0 is not known."""
-    size = f" (about {format_bytes(int(block_bytes))} each)" if block_bytes else ""
-    return WorkerDiedError(
-        f"Workers died while computing blocks{size}, most likely out of memory; use smaller "
-        "blocks (X.rechunk), fewer threads per worker, or workers with more memory."
-    )
-
-
-def no_workers(
+def _no_workers(
     client: Client, workers: dict[str, WorkerInfo], n_seen: int, limit: float
 ) -> NoWorkersError:
-    """Return the error for `workers` that have done nothing for `limit` seconds.
-
-    `n_seen` is how many different workers there were in that time.
-    """
+    """Say what `workers` did in `limit` seconds, in which there were `n_seen` different ones."""
     address = scheduler_address(client)
     found = f"{len(workers)} workers, none of which works" if workers else "no worker"
     if any(worker.status == "paused" for worker in workers.values()):
@@ -119,15 +110,14 @@ def no_workers(
     )
 
 
-def no_worker_timeout() -> float:
-    """Return how many seconds to wait for a cluster on which no worker works."""
+def _no_worker_timeout() -> float:
     chosen = dask.config.get("rfcdask.no-worker-timeout", NO_WORKER_TIMEOUT)
     return float("inf") if chosen is None else float(parse_timedelta(chosen))
 
 
 def workers_of(client: Client) -> dict[str, WorkerInfo]:
     """Return what the scheduler knows of each worker, by address."""
-    limit = no_worker_timeout()
+    limit = _no_worker_timeout()
     with cluster_errors(client):
         try:
             return dask_internals.worker_infos(
@@ -177,7 +167,7 @@ def _wait_for(answer: Coroutine[Any, Any, Any], client: Client, block_bytes: flo
     with cluster_errors(client, block_bytes):
         if client.status == "closed":
             answer.close()
-            raise cluster_lost(client)
+            raise _cluster_lost(client)
         asked = dask_internals.start_on_loop(client, answer)
         try:
             _watch(asked, client)
@@ -199,9 +189,9 @@ def _watch(asked: Future[Any], client: Client) -> None:
                 idle_since, bar = 0.0, None
                 continue
             idle_since = idle_since or now
-            limit = no_worker_timeout()
+            limit = _no_worker_timeout()
             if now - idle_since > limit:
-                raise no_workers(client, workers, len(seen), limit)
+                raise _no_workers(client, workers, len(seen), limit)
             total = limit if limit < float("inf") else None
             bar = bar or shown.enter_context(track("waiting for workers", total, "s"))
             bar.advance(LOOK_EVERY)

@@ -18,9 +18,9 @@ from zarr.storage import MemoryStore
 from rfcdask.data.layout import codecs
 from rfcdask.data.location import Location
 from rfcdask.data.sample import one_column_block, require_known_rows
+from rfcdask.data.shared_paths import require_shared
 from rfcdask.execution.blocks import Blocks, stream_folds
 from rfcdask.execution.cluster import current_client
-from rfcdask.execution.cluster_checks import require_shared
 from rfcdask.execution.executor import open_executor
 from rfcdask.execution.progress import track
 from rfcdask.kernels.types import Array, DaskArray

@@ -11,8 +11,8 @@ from typing import Any
 import dask.config
 
 from rfcdask._version import __version__
+from rfcdask.data.shared_paths import require_shared
 from rfcdask.execution.cluster import connect
-from rfcdask.execution.cluster_checks import require_shared
 from rfcdask.persist import untrusted
 from rfcdask.persist.files import disk_errors
 from rfcdask.persist.untrusted import HIDDEN, redacted

@@ -46,7 +46,7 @@ def test_every_row_is_counted_once(tmp_path, shuffle):
 
 
 def test_plain_lines_tell_rows_per_second_and_the_time_left(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("rfcdask.execution.progress.reporter.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("rfcdask.execution.progress.QUIET_SECONDS", 0.0)
     X = np.random.default_rng(0).standard_normal((1000, 3))
     rf.ingest(X, tmp_path / "a.zarr", block_size=4000, progress="plain")
     assert "rows/s" in capsys.readouterr().err

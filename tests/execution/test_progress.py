@@ -12,9 +12,9 @@ from jupyter_client.manager import start_new_kernel
 
 import rfcdask as rf
 from rfcdask.cli.common import note
-from rfcdask.execution.progress import LineReporter, SilentReporter, reporter, track
-from rfcdask.execution.progress.link import dashboard_link
-from rfcdask.execution.progress.terminal import SCREEN, BarReporter
+from rfcdask.execution import progress
+from rfcdask.execution.progress import SilentReporter, dashboard_link, track
+from rfcdask.execution.progress_views import SCREEN, BarReporter, LineReporter
 
 
 class Clock:
@@ -30,7 +30,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(reporter, "time", clock)
+    monkeypatch.setattr(progress, "time", clock)
     return clock
 
 
@@ -136,7 +136,7 @@ def test_a_bar_goes_away_after_an_error(clock: Clock) -> None:
 def test_the_configuration_decides(
     setting: str | None, watched: bool, kind: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rfcdask.execution.progress.choose._somebody_watches", lambda: watched)
+    monkeypatch.setattr("rfcdask.execution.progress._somebody_watches", lambda: watched)
     settings = {} if setting is None else {"rfcdask.progress": setting}
     with dask.config.set(settings), track("work") as bar:
         assert isinstance(bar, kind)
@@ -164,7 +164,7 @@ def test_phases_within_phases_share_the_screen(clock: Clock) -> None:
 
 
 def test_a_phase_that_says_nothing_is_shown_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rfcdask.execution.progress.terminal.QUIET_SECONDS", 0.01)
+    monkeypatch.setattr("rfcdask.execution.progress.QUIET_SECONDS", 0.01)
     with track("gathering", None, progress=True):
         deadline = time.monotonic() + 30
         while not SCREEN.bars and time.monotonic() < deadline:
@@ -182,8 +182,9 @@ def test_the_dashboard_is_named_where_there_is_one(monkeypatch: pytest.MonkeyPat
 
 
 NOTEBOOK = """
-from rfcdask.execution.progress import reporter, track
-reporter.QUIET_SECONDS = 0
+from rfcdask.execution import progress
+from rfcdask.execution.progress import track
+progress.QUIET_SECONDS = 0
 with track("training <b>", 10, "rows") as outer:
     with track("inner", None, "rows") as inner:
         inner.advance()

@@ -29,13 +29,13 @@ from rfcdask.data.ingest.journal import Journal
 from rfcdask.data.ingest.write import Plan, destination_errors
 from rfcdask.data.layout import BLOCK_BYTES, COMPRESSORS, plan_layout
 from rfcdask.data.location import Location
+from rfcdask.data.shared_paths import require_shared
 from rfcdask.data.sources.base import Source, Wishes
 from rfcdask.data.sources.detect import opened_source
 from rfcdask.data.sources.labels import TASKS
 from rfcdask.data.sources.survey import Survey
 from rfcdask.data.store import open_location
 from rfcdask.execution.cluster import current_client
-from rfcdask.execution.cluster_checks import require_shared
 from rfcdask.persist.files import UNFINISHED, backup_of, replace_folder, restore_backup
 from rfcdask.persist.untrusted import redacted
 
