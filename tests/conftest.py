@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from distributed import Client, LocalCluster
@@ -28,6 +29,16 @@ def shared_data() -> Path:
     if not (SHARED / "datasets").is_dir():
         pytest.skip("no shared data beside the checkout")
     return SHARED
+
+
+def refuse(*args: Any, **kwargs: Any) -> None:
+    raise AssertionError("something was computed")
+
+
+@pytest.fixture(scope="session")
+def refusing_scheduler() -> Callable[..., None]:
+    """A scheduler (or a function of a block) that raises: what works under it computes nothing."""
+    return refuse
 
 
 @pytest.fixture(scope="session")

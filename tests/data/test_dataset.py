@@ -34,12 +34,8 @@ def path(tmp_path_factory, arrays):
     return where
 
 
-def refuse(*args, **kwargs):
-    raise AssertionError("something was computed")
-
-
-def test_nothing_is_computed_until_it_is_asked_for(path):
-    with dask.config.set(scheduler=refuse):
+def test_nothing_is_computed_until_it_is_asked_for(path, refusing_scheduler):
+    with dask.config.set(scheduler=refusing_scheduler):
         ds = rf.open_dataset(path)
         train, test = ds.standardize().split(0.3, random_state=0)
         for part in (ds, train, test):

@@ -215,3 +215,64 @@ def test_a_cluster_without_workers_is_waited_for(cluster: LocalCluster) -> None:
         cluster.scale(1)
         with dask.config.set({"rfcdask.no-worker-timeout": "1 minute"}):
             assert os.getpid() not in compute(where(), client)
+
+
+def add(*numbers: float) -> float:
+    return sum(numbers)
+
+
+@pytest.mark.parametrize("place", ["sync", "threads", "cluster"])
+def test_mapped_results_come_in_order(place: str, cluster_client: Client) -> None:
+    client = cluster_client if place == "cluster" else None
+    told: list[Any] = []
+
+    class Mine(SilentReporter):
+        def __init__(self, *about: Any) -> None:
+            told.append(about)
+
+        def advance(self, amount: float = 1) -> None:
+            told.append(amount)
+
+    with dask.config.set(scheduler=None if client else place):
+        found = map_tasks(
+            add, range(25), client, common=(100, 1000), label="adding", unit="sums", progress=Mine
+        )
+        assert list(found) == [1100 + i for i in range(25)]
+        assert list(map_tasks(add, [], client, label="nothing")) == []
+    assert told == [("adding", 25, "sums"), *[1] * 25]
+
+
+@pytest.mark.parametrize("place", ["threads", "cluster"])
+def test_few_tasks_are_in_flight(place: str, cluster_client: Client) -> None:
+    client = cluster_client if place == "cluster" else None
+    started, finished = [], []
+
+    def tasks() -> Iterator[Any]:
+        for number in range(20):
+            started.append(number)
+            yield call_later(add, number)
+
+    for result in run_tasks(tasks(), client, at_once=3):
+        assert len(started) - len(finished) <= 3
+        finished.append(result)
+    assert started == finished == list(range(20))
+
+
+def test_tasks_left_alone_are_forgotten(cluster_client: Client) -> None:
+    before = set(cluster_client.futures)
+    results = run_tasks((call_later(add, i) for i in range(20)), cluster_client)
+    assert next(results) == 0
+    results.close()  # type: ignore[attr-defined]
+    cluster_client.nthreads()  # a round trip, after which all releases have been sent
+    assert set(cluster_client.futures) <= before
+
+
+def test_a_scheduler_of_ones_own_is_asked(refusing_scheduler: Any) -> None:
+    with dask.config.set(scheduler=refusing_scheduler):
+        for work in (
+            lambda: list(run_tasks([call_later(add, 1)])),
+            lambda: rf.PCA(1).fit(da.ones((20, 2), chunks=(5, 2))),
+            lambda: compute(where()),
+        ):
+            with pytest.raises(AssertionError, match="something was computed"):
+                work()

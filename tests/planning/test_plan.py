@@ -62,12 +62,8 @@ def _place(**changes: Any) -> Resources:
     return Resources(**(given | changes))
 
 
-def _no_compute(*args: Any, **kwargs: Any) -> None:
-    raise AssertionError("something was computed")
-
-
-def test_without_a_probe_nothing_is_computed() -> None:
-    with dask.config.set(scheduler=_no_compute):
+def test_without_a_probe_nothing_is_computed(refusing_scheduler: Any) -> None:
+    with dask.config.set(scheduler=refusing_scheduler):
         plan = rf.plan(_data(), probe=False, **SMALL)
     assert (plan.blocks, plan.seconds) == (10, None)
     assert plan.bytes_written == 0
