@@ -42,14 +42,13 @@ def info(path: str, verify: bool, as_json: bool) -> None:
 def show_store(path: str, as_json: bool, verify: bool = False) -> None:
     """Print what a store holds."""
     from rfcdask.data import open_dataset
-    from rfcdask.data._repr import facts
     from rfcdask.data.location import Location
     from rfcdask.data.store import verify_location
 
     # First: opening stops at the first file of a wrong size, and all of them are to be named.
     size = verify_location(Location.of(path)) if verify else None
     dataset = open_dataset(path)
-    pairs = [("store", path), *facts(dataset)]
+    pairs = [("store", path), *dataset.facts()]
     data = store_facts(dataset, path)
     if size is not None:
         pairs.append(("verified", f"all {size:,} bytes are what was written"))
@@ -122,7 +121,7 @@ def _as_call(step: dict[str, Any]) -> str:
 
 def _told(about: dict[str, Any]) -> dict[str, Any]:
     """Return the plain values of what was kept with a model, and what is known of its data."""
-    from rfcdask.data._repr import first_names
+    from rfcdask.data.columns import first_names
 
     shown: dict[str, Any] = {k: v for k, v in about.items() if isinstance(v, (str, int, float))}
     data = about.get("data")

@@ -4,10 +4,10 @@ from rfcdask.data.catalog import Recipe, load_recipe, recipe_names
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DamagedStoreError, DataError, StoreExistsError, UnfinishedStoreError
 from rfcdask.data.fetch import fetch
-from rfcdask.data.gather import Rows, reader_of
 from rfcdask.data.generators import synthetic
 from rfcdask.data.ingest import ingest
 from rfcdask.data.projection import SparseProjection
+from rfcdask.data.sample import Rows, reader_of
 from rfcdask.data.store import open_dataset
 
 __all__ = [

@@ -107,6 +107,11 @@ def shown(columns: Sequence[str], most: int = MOST_SHOWN) -> str:
     return ", ".join(repr(column) for column in columns[:most]) + more
 
 
+def first_names(names: Sequence[str], most: int = 10) -> str:
+    """Return some names, and dots for the others."""
+    return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
+
+
 def check_names(name: str, columns: Sequence[str], wanted: Sequence[str] | None = None) -> None:
     """Refuse columns that cannot be told apart by name; of others than `wanted` none is read."""
     counts = Counter(columns)

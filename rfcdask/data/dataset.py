@@ -9,18 +9,22 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
+from dask.utils import format_bytes
 
-from rfcdask.data._repr import facts
-from rfcdask.data.counts import class_counts
+from rfcdask.data.columns import first_names
 from rfcdask.data.errors import DataError
-from rfcdask.data.gather import Rows, choose_rows, gather, remember_reader
 from rfcdask.data.projection import SparseProjection
 from rfcdask.data.reader import Reader
-from rfcdask.data.views import ColumnsReader, StandardReader, split_readers
+from rfcdask.data.sample import Rows, choose_rows, fetch_rows, rows_name
+from rfcdask.data.views import ColumnsReader, SmallerBlocksReader, StandardReader, split_readers
 from rfcdask.display.charts import bars
 from rfcdask.display.html import aligned, render_repr
+from rfcdask.execution.executor import compute
 from rfcdask.kernels.seeds import seed_of
 from rfcdask.kernels.types import Array, DaskArray, FloatArray
+
+MOST_LISTED = 10
+"""More classes than this are counted, not listed."""
 
 
 class Dataset:
@@ -63,8 +67,7 @@ class Dataset:
         """The rows, lazily."""
         chunks = (self.reader.sizes, (self.reader.n_columns,))
         meta = np.empty((0, 0), self.reader.dtype) if self._meta is None else self._meta
-        array = _lazy(_read_block, "rows", self.reader, chunks, self.reader.dtype, meta)
-        return remember_reader(array, self.reader)
+        return self._lazy(_read_block, rows_name(self.reader), chunks, self.reader.dtype, meta)
 
     @cached_property
     def y(self) -> DaskArray | None:
@@ -72,8 +75,13 @@ class Dataset:
         dtype = self.reader.label_dtype
         if dtype is None:
             return None
-        chunks = (self.reader.sizes,)
-        return _lazy(_read_labels, "labels", self.reader, chunks, dtype, np.empty(0, dtype))
+        name = f"labels-{tokenize(self.reader)}"
+        return self._lazy(_read_labels, name, (self.reader.sizes,), dtype, np.empty(0, dtype))
+
+    def _lazy(self, read: Any, name: str, chunks: Any, dtype: Any, meta: Any) -> DaskArray:
+        return da.map_blocks(
+            read, reader=self.reader, chunks=chunks, dtype=dtype, meta=meta, name=name
+        )
 
     @property
     def classes(self) -> Array | None:
@@ -180,6 +188,21 @@ class Dataset:
         )
         return train, test
 
+    def with_smaller_blocks(self, row_bytes: int, block_bytes: int) -> Dataset:
+        """Return the data set in blocks of whole chunks that take at most `block_bytes`, lazily.
+
+        Parameters
+        ----------
+        row_bytes : int
+            Bytes of one row of what will be made of the blocks, such as their features.
+        block_bytes : int
+            Bytes of a block of that; a block keeps at least one chunk.
+        """
+        chunk = self.reader.run_rows
+        piece = max(chunk, max(1, block_bytes // row_bytes) // chunk * chunk)
+        reader = SmallerBlocksReader(self.reader, piece)
+        return Dataset(reader, self.attrs, projection=self.projection, meta=self._meta)
+
     def rows(self, indices: Any, *, client: Any = None) -> Rows:
         """Fetch rows by number into memory: one task a block touched, only the chunks needed.
 
@@ -190,7 +213,7 @@ class Dataset:
         client : distributed.Client, optional
             Where to run; without one, the current client or Dask's local scheduler.
         """
-        return gather(self.reader, indices, client)
+        return fetch_rows(self.reader, indices, client)
 
     def sample(self, n_rows: int, random_state: Any = None, *, client: Any = None) -> Rows:
         """Fetch a uniform sample of distinct rows into memory, sorted by row number.
@@ -235,6 +258,24 @@ class Dataset:
             same_manifest(reader.location, reader.fingerprint)
         verify_location(reader.location, progress=progress, client=client)
 
+    def class_counts(self, *, client: Any = None) -> dict[str, int]:
+        """Return the number of rows of each class by its name, reading all labels and no rows."""
+        classes = self.classes
+        if classes is None or self.y is None:
+            raise DataError(
+                "this data set has no classes to count: its labels are none, or numbers."
+            )
+        parts = self.y.map_blocks(
+            _count_block,
+            classes,
+            new_axis=1,
+            chunks=((1,) * self.y.numblocks[0], (len(classes),)),
+            dtype=np.int64,
+            meta=np.empty((0, 0), np.int64),
+        )
+        counts = np.asarray(compute(parts.sum(axis=0), client)).tolist()
+        return dict(zip(map(str, classes), counts, strict=True))
+
     def plot(self, ax: Any = None) -> Any:
         """Draw the rows of each class, for which all labels are read; returns the axes.
 
@@ -243,30 +284,52 @@ class Dataset:
         ax : matplotlib axes, optional
             New ones are made otherwise.
         """
-        counts = class_counts(self)
+        counts = self.class_counts()
         return bars(list(counts), list(counts.values()), "rows").plot(ax)
 
+    def facts(self) -> list[tuple[str, str]]:
+        """Return what a reader wants to know first, as pairs of name and text."""
+        (n_rows, n_columns), reader, attrs = self.shape, self.reader, self.attrs
+        names = f": {first_names(self.columns)}" if self.columns else ""
+        row_bytes, most = n_columns * reader.dtype.itemsize, max(reader.sizes)
+        # Of a million sparse columns the dense size would mislead.
+        size = "" if row_bytes > 2**20 else f", {format_bytes(most * row_bytes)}"
+        found = [
+            ("rows", f"{n_rows:,}"),
+            ("columns", f"{n_columns:,}{names}"),
+            ("type", str(reader.dtype)),
+            ("labels", self._describe_labels()),
+            ("blocks", f"{len(reader.sizes)} of up to {most:,} rows{size}"),
+            ("order", "shuffled" if attrs.get("shuffled") else "as given"),
+        ]
+        if attrs.get("standardized"):
+            found.append(("columns are", "standardized"))
+        if self.projection is not None:
+            found.append(("projected from", f"{self.projection.n_columns:,} columns"))
+        source = attrs.get("source")
+        if isinstance(source, list):
+            more = f" and {len(source) - 1} more" if len(source) > 1 else ""
+            source = f"{source[0]}{more}"
+        return [*found, ("source", str(source))] if source else found
+
+    def _describe_labels(self) -> str:
+        if self.reader.label_dtype is None:
+            return "none"
+        classes, name = self.classes, self.attrs.get("label_name")
+        said = "regression targets"
+        if classes is not None:
+            listed = ": " + ", ".join(map(str, classes)) if len(classes) <= MOST_LISTED else ""
+            said = f"{len(classes)} classes{listed}"
+        return said if name is None else f"{said} (column {name})"
+
     def __repr__(self) -> str:
-        return aligned("<rfcdask.Dataset>", facts(self))
+        return aligned("<rfcdask.Dataset>", self.facts())
 
     def _repr_html_(self) -> str:
-        return render_repr(title="rfcdask.Dataset", facts=facts(self))
+        return render_repr(title="rfcdask.Dataset", facts=self.facts())
 
 
 _STATISTICS = ("mean", "variance", "min", "max", "scale")
-
-
-def _lazy(
-    function: Any, name: str, reader: Reader, chunks: Any, dtype: Any, meta: Any
-) -> DaskArray:
-    return da.map_blocks(
-        function,
-        reader=reader,
-        chunks=chunks,
-        dtype=dtype,
-        meta=meta,
-        name=f"{name}-{tokenize(reader)}",
-    )
 
 
 def _read_block(reader: Reader, block_id: tuple[int, ...]) -> Any:
@@ -275,3 +338,7 @@ def _read_block(reader: Reader, block_id: tuple[int, ...]) -> Any:
 
 def _read_labels(reader: Reader, block_id: tuple[int, ...]) -> Array:
     return reader.labels(block_id[0])
+
+
+def _count_block(labels: Array, classes: Array) -> Array:
+    return np.bincount(np.searchsorted(classes, labels), minlength=len(classes))[None]

@@ -1,4 +1,4 @@
-"""Which rows or pairs of rows are looked at, and how they are fetched through the graph.
+"""Which rows or pairs of rows are looked at, and how they are fetched into memory.
 
 Rows are chosen by their number in the whole data set, so the choice depends on the seed and the
 number of rows only, never on the chunks. Fetching costs one task for each block touched.
@@ -6,20 +6,39 @@ number of rows only, never on the chunks. Fetching costs one task for each block
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask.array as da
 import numpy as np
+from dask.base import compute as compute_here
 from dask.base import tokenize
+from dask.callbacks import Callback
 from dask.highlevelgraph import HighLevelGraph
+from scipy import sparse
 
-from rfcdask.data.gather import gather as fetch_rows
-from rfcdask.data.gather import reader_of
-from rfcdask.execution.executor import compute
+from rfcdask.data.errors import DataError
+from rfcdask.data.reader import Reader
+from rfcdask.execution.cluster import current_client
+from rfcdask.execution.dask_internals import layer_options
+from rfcdask.execution.executor import call_later, compute, run_tasks
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import NotFiniteError, as_csr, check_finite, is_sparse
 from rfcdask.kernels.types import Array, DaskArray, IntArray, Matrix
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+log = logging.getLogger(__name__)
+
+
+class Rows(NamedTuple):
+    """Rows in memory, their labels, and their places in the data set."""
+
+    X: Any
+    y: Array | None
+    indices: IntArray
 
 
 def draw_rows(n_rows: int, size: int, rng: np.random.Generator) -> IntArray:
@@ -37,8 +56,35 @@ def draw_pairs(n_rows: int, size: int, rng: np.random.Generator) -> tuple[IntArr
     return np.minimum(i, j), np.maximum(i, j)
 
 
-def gather(X: Matrix | DaskArray, rows: IntArray, client: Any = None) -> Matrix:
+def choose_rows(reader: Reader, n_rows: int, seed: int, *, shuffled: bool) -> IntArray:
+    """Choose rows uniformly without replacement, sorted.
+
+    In a shuffled store every set of positions is a uniform sample of the rows, so whole runs of
+    neighbours are taken: as few chunks as hold `n_rows` rows, chosen at random.
+    """
+    total = sum(reader.sizes)
+    if not 0 < n_rows <= total:
+        raise DataError(f"{n_rows} rows cannot be sampled from {total}: ask for 1 to {total}.")
+    generator = np.random.default_rng(seed)
+    if not shuffled:
+        return np.sort(generator.choice(total, n_rows, replace=False, shuffle=False))
+    run = reader.run_rows
+    starts = np.arange(0, total, run)
+    # One run more than needed: the last run of the store may be short.
+    few = min(-(-n_rows // run) + 1, len(starts))
+    chosen = generator.choice(starts, few, replace=False)
+    lengths = np.minimum(chosen + run, total) - chosen
+    order = np.argsort(-lengths, kind="stable")
+    rows = [np.arange(chosen[i], chosen[i] + lengths[i]) for i in order]
+    return np.sort(np.concatenate(rows)[:n_rows])
+
+
+def gather(X: Matrix | DaskArray, rows: IntArray, client: Client | None = None) -> Matrix:
     """Fetch rows of X into memory, in the order asked for; a row may be asked for twice.
+
+    The lazy rows of a data set are read by its reader, which fetches single rows. Of any other
+    Dask array, also one that was rechunked or sliced from those, the blocks that hold the rows are
+    computed whole: the same rows, but more is read, and a line of the log (level INFO) says so.
 
     Parameters
     ----------
@@ -59,14 +105,35 @@ def gather(X: Matrix | DaskArray, rows: IntArray, client: Any = None) -> Matrix:
     if not wanted.size:
         return np.empty((0, *X.shape[1:]), X.dtype)
     reader = reader_of(X)
-    if reader is not None and X.ndim == 2:  # a store gives single rows without whole blocks
+    if reader is not None:
         return fetch_rows(reader, wanted, client).X[place]
+    picked = pick(X, wanted)
+    log.info(
+        "%d rows of %s are taken through the graph: the %d blocks that hold them are computed "
+        "whole; the rows of a data set itself (Dataset.X) are fetched one by one",
+        *(len(wanted), X.name, picked.numblocks[0]),
+    )
     with track("gathering rows", None, "blocks"):
-        found = compute(pick(X, wanted), client)
-    return found[place]
+        return compute(picked, client)[place]
 
 
-def gather_finite(X: Matrix | DaskArray, rows: IntArray, client: Any = None) -> Matrix:
+def reader_of(X: Any) -> Reader | None:
+    """Return the reader of the data set whose lazy rows are X, as the graph of X itself says.
+
+    None for everything else: the result of any further step has a name and a layer of its own.
+    """
+    if not isinstance(X, da.Array):
+        return None
+    reader: Reader | None = layer_options(X).get("reader")
+    return reader if X.name == rows_name(reader) else None
+
+
+def rows_name(reader: Reader | None) -> str:
+    """Return the name of a data set's lazy rows, which no other array has."""
+    return f"rows-{tokenize(reader)}"
+
+
+def gather_finite(X: Matrix | DaskArray, rows: IntArray, client: Client | None = None) -> Matrix:
     """Fetch rows like :func:`gather`, and refuse NaN and infinity by row number and column."""
     found = gather(X, rows, client)
     try:
@@ -74,6 +141,49 @@ def gather_finite(X: Matrix | DaskArray, rows: IntArray, client: Any = None) -> 
     except NotFiniteError as error:
         raise NotFiniteError(int(rows[error.row]), error.column, error.value) from None
     return found
+
+
+def fetch_rows(reader: Reader, indices: Any, client: Client | None = None) -> Rows:
+    """Fetch rows by number, in the order asked for; repeats are allowed."""
+    wanted = _checked(indices, sum(reader.sizes))
+    unique, inverse = np.unique(wanted, return_inverse=True)
+    tasks = [
+        call_later(reader.rows, block, local) for block, local in _by_block(reader.sizes, unique)
+    ]
+    parts = _run(tasks, client, max(reader.sizes) * reader.n_columns * reader.dtype.itemsize)
+    stack = sparse.vstack if sparse.issparse(parts[0][0]) else np.concatenate
+    X = stack([part[0] for part in parts])
+    y = None if reader.label_dtype is None else np.concatenate([part[1] for part in parts])
+    if not np.array_equal(inverse, np.arange(len(unique))):
+        X, y = X[inverse], None if y is None else y[inverse]
+    return Rows(X, y, wanted)
+
+
+def _run(tasks: list[Any], client: Client | None, block_bytes: int) -> list[Any]:
+    with track("gathering rows", len(tasks), "blocks") as bar:
+        chosen = current_client(client)
+        if chosen is None:
+            with Callback(posttask=lambda *_: bar.advance()):
+                return list(compute_here(*tasks))
+        parts = []
+        # Few at once: where workers die over blocks, the scheduler must see which block it was.
+        for part in run_tasks(tasks, chosen, block_bytes=block_bytes):
+            parts.append(part)
+            bar.advance()
+        return parts
+
+
+def _checked(indices: Any, n_rows: int) -> IntArray:
+    wanted = np.atleast_1d(np.asarray(indices))
+    if wanted.ndim != 1 or not np.issubdtype(wanted.dtype, np.integer):
+        raise DataError("row numbers are a one-dimensional list of integers.")
+    if not wanted.size:
+        raise DataError("no row was asked for: give at least one row number.")
+    wanted = wanted.astype(np.int64)
+    outside = wanted[(wanted < 0) | (wanted >= n_rows)]
+    if outside.size:
+        raise DataError(f"row {outside[0]} is outside the data set's rows 0 to {n_rows - 1}.")
+    return wanted
 
 
 def pick(X: DaskArray, rows: IntArray) -> DaskArray:
@@ -96,13 +206,12 @@ def take_rows(block: Matrix, rows: IntArray) -> Matrix:
     return as_csr(block)[rows]
 
 
-def _by_block(chunks: tuple[int, ...], rows: IntArray) -> Iterator[tuple[int, IntArray]]:
+def _by_block(sizes: tuple[int, ...], rows: IntArray) -> Iterator[tuple[int, IntArray]]:
     """Yield each touched block with the rows wanted from it, counted from its start."""
-    ends = np.cumsum(chunks)
-    blocks = np.searchsorted(ends, rows, side="right")
-    touched, first = np.unique(blocks, return_index=True)
-    for block, part in zip(touched, np.split(rows, first[1:]), strict=True):
-        yield int(block), part - (ends[block] - chunks[block])
+    ends = np.cumsum(sizes)
+    touched, first = np.unique(np.searchsorted(ends, rows, side="right"), return_index=True)
+    for block, part in zip(touched.tolist(), np.split(rows, first[1:]), strict=True):
+        yield block, part - (ends[block] - sizes[block])
 
 
 def require_known_rows(X: DaskArray, name: str = "X") -> None:

@@ -1,4 +1,4 @@
-"""Readers on top of readers: other columns, standardised ones, and the two parts of a split."""
+"""Readers on top of readers: other columns, standardised ones, parts of a split, smaller blocks."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ UNIT = 4096
 """Rows whose split is drawn together."""
 MOST_ROWS = 10**9
 """numpy draws hypergeometric numbers below this."""
+SLICE_AS_CHEAP = 100
+"""Reading a slice is as cheap as reading a list of about one row in so many."""
 
 
 def standardized(X: Array, mean: FloatArray, deviation: FloatArray, dtype: np.dtype[Any]) -> Array:
@@ -34,49 +36,42 @@ def standardized(X: Array, mean: FloatArray, deviation: FloatArray, dtype: np.dt
 
 @dataclass(frozen=True)
 class _View:
-    """The blocks of another reader, each changed on its own."""
+    """A reader that gives what another one gives, but for what a subclass changes."""
 
     base: Reader
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Rows of each block."""
         return self.base.sizes
 
     @property
     def n_columns(self) -> int:
-        """Columns of X."""
         return self.base.n_columns
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of X."""
         return self.base.dtype
 
     @property
     def label_dtype(self) -> np.dtype[Any] | None:
-        """Type of y."""
         return self.base.label_dtype
 
     @property
     def run_rows(self) -> int:
-        """Neighbouring rows that cost as much to fetch as one."""
         return self.base.run_rows
 
     def block(self, block: int) -> Any:
-        """Return one block, changed."""
         return self._apply(self.base.block(block))
 
     def labels(self, block: int) -> Array:
-        """Return the labels of one block."""
         return self.base.labels(block)
 
     def rows(self, block: int, local: IntArray) -> tuple[Any, Array | None]:
-        """Return some rows of one block, changed."""
         X, y = self.base.rows(block, local)
         return self._apply(X), y
 
     def _apply(self, X: Any) -> Any:
+        """Return rows, changed each on its own."""
         raise NotImplementedError
 
 
@@ -112,14 +107,13 @@ class ColumnsReader(_View):
 
 
 @dataclass(frozen=True)
-class SplitReader:
+class SplitReader(_View):
     """One part of a random split.
 
     Rows are drawn in units of fixed size, so which of them are test rows follows from the seed and
     the number of rows alone, whatever the blocks; a task draws only the units of its own block.
     """
 
-    base: Reader
     seed: int
     n_test: int
     test: bool
@@ -160,26 +154,6 @@ class SplitReader:
         """Rows of each block of this part."""
         return tuple(size for _, size in self._kept)
 
-    @property
-    def n_columns(self) -> int:
-        """Columns of X."""
-        return self.base.n_columns
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of X."""
-        return self.base.dtype
-
-    @property
-    def label_dtype(self) -> np.dtype[Any] | None:
-        """Type of y."""
-        return self.base.label_dtype
-
-    @property
-    def run_rows(self) -> int:
-        """Neighbouring rows that cost as much to fetch as one."""
-        return self.base.run_rows
-
     def picks(self, block: int) -> IntArray:
         """Return the rows of the part's block, counted from the start of the base's block."""
         origin = self._kept[block][0]
@@ -199,6 +173,54 @@ class SplitReader:
     def rows(self, block: int, local: IntArray) -> tuple[Any, Array | None]:
         """Return some of this part's rows of one block."""
         return self.base.rows(self._kept[block][0], self.picks(block)[local])
+
+
+@dataclass(frozen=True)
+class SmallerBlocksReader(_View):
+    """Each block of the base in pieces of at most `piece` rows; a piece reads only its chunks."""
+
+    piece: int
+
+    @cached_property
+    def _pieces(self) -> list[tuple[int, int, int]]:
+        """Block of the base, first row within it, and rows of each piece."""
+        return [
+            (block, start, min(self.piece, size - start))
+            for block, size in enumerate(self.base.sizes)
+            for start in range(0, size, self.piece)
+        ]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows of each piece."""
+        return tuple(size for _, _, size in self._pieces)
+
+    @property
+    def run_rows(self) -> int:
+        """Neighbouring rows that cost as much to fetch as one."""
+        return min(self.base.run_rows, self.piece)
+
+    def block(self, block: int) -> Any:
+        """Return the rows of one piece."""
+        return self._whole(block)[0]
+
+    def labels(self, block: int) -> Array:
+        """Return the labels of one piece."""
+        origin, start, size = self._pieces[block]
+        return self.base.labels(origin)[start : start + size]
+
+    def rows(self, block: int, local: IntArray) -> tuple[Any, Array | None]:
+        """Return some rows of one piece; where many are wanted, the piece is read whole."""
+        origin, start, size = self._pieces[block]
+        local = np.asarray(local)
+        if len(local) * SLICE_AS_CHEAP < size:
+            return self.base.rows(origin, local + start)
+        X, y = self._whole(block)
+        return X[local], None if y is None else y[local]
+
+    def _whole(self, block: int) -> tuple[Any, Array | None]:
+        origin, start, size = self._pieces[block]
+        return self.base.rows(origin, np.arange(start, start + size))
 
 
 def split_readers(base: Reader, test_size: float, seed: int) -> tuple[SplitReader, SplitReader]:

@@ -121,3 +121,12 @@ def memory_of_machine() -> int:
     from distributed.system import MEMORY_LIMIT
 
     return int(MEMORY_LIMIT)
+
+
+def layer_options(array: Any) -> dict[str, Any]:
+    """Return the keyword arguments of the function that makes the blocks of a Dask array.
+
+    Empty where `array` is not the result of ``dask.array.map_blocks`` itself.
+    """
+    task = getattr(array.dask.layers.get(array.name), "task", None)
+    return dict(getattr(task, "kwargs", None) or {})

@@ -17,7 +17,6 @@ from rfcdask.kernels.types import Array
 from rfcdask.linear.standardize import Standardizer
 from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import open_npz, redacted
-from rfcdask.pipeline.finer import with_small_blocks
 from rfcdask.pipeline.folder import RunFolder, damage_of, read_json
 from rfcdask.pipeline.settings import Settings
 
@@ -73,7 +72,7 @@ class Context:
             place = self.source  # the record has no credentials
         dataset = open_dataset(place)
         row_bytes = 4 * max(self.largest, dataset.shape[1])
-        return with_small_blocks(dataset, row_bytes, FEATURE_BLOCK)
+        return dataset.with_smaller_blocks(row_bytes, FEATURE_BLOCK)
 
     @cached_property
     def standardizer(self) -> Standardizer | None:

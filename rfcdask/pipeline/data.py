@@ -22,7 +22,6 @@ from rfcdask.data.location import Location, is_url
 from rfcdask.data.sources.detect import detect_format, expand, open_zarr, opened_source
 from rfcdask.data.sources.labels import Labels
 from rfcdask.data.sources.survey import Survey
-from rfcdask.execution.executor import compute
 from rfcdask.linear.standardize import wants_standardizing
 from rfcdask.pipeline.context import Context
 from rfcdask.pipeline.settings import Settings
@@ -70,7 +69,7 @@ def prepare_data(run: Context) -> dict[str, Any]:
     dataset, path = _dataset(run)
     _require_classes(dataset, run.source or "the data")
     settled = settle(run.settings, dataset)
-    counts = _class_counts(dataset, run.client)
+    counts = list(dataset.class_counts(client=run.client).values())
     block = max(dataset.reader.sizes)
     row_bytes = dataset.shape[1] * dataset.reader.dtype.itemsize
     return {
@@ -174,18 +173,6 @@ def _classes(dataset: Dataset) -> list[Any]:
     assert known is not None  # checked before
     found: list[Any] = known.tolist()
     return found
-
-
-def _class_counts(dataset: Dataset, client: Any) -> list[int]:
-    known = np.asarray(_classes(dataset))
-    column: Any = dataset.y
-
-    def count(labels: Any) -> Any:
-        return np.bincount(np.searchsorted(known, labels), minlength=len(known))[None]
-
-    chunks = ((1,) * column.numblocks[0], (len(known),))
-    counts = column.map_blocks(count, new_axis=1, chunks=chunks, dtype=np.int64)
-    return [int(value) for value in compute(counts.sum(axis=0), client)]
 
 
 def _name(source: str | None) -> str:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import pickle
+
 import dask
+import dask.array as da
 import numpy as np
 import pytest
+from dask.core import flatten
+from dask.highlevelgraph import HighLevelGraph
 from data_helpers import same_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from zarr.storage import WrapperStore
 
 import rfcdask as rf
-from rfcdask.data.gather import choose_rows, reader_of
 from rfcdask.data.location import Location
 from rfcdask.data.reader import open_array
+from rfcdask.data.sample import choose_rows, gather, reader_of
 
 
 class CountingStore(WrapperStore):
@@ -210,9 +215,43 @@ def test_5000_rows_of_higgs_shuffled_or_not(tmp_path, counted, shuffle):
     assert same_bits(found.X[inside], block[wanted[inside] - start])
 
 
-def test_a_lazy_array_knows_its_reader(store):
+def test_the_graph_of_a_lazy_array_says_its_reader(store):
     ds, _ = store
     assert reader_of(ds.X) == ds.reader
     assert reader_of(rf.open_dataset(store_path(ds)).X) == ds.reader
-    assert reader_of(ds.X + 1) is None
-    assert reader_of(np.eye(3)) is None
+    assert reader_of(pickle.loads(pickle.dumps(ds.X))) == ds.reader
+    for other in (ds.X + 1, ds.X[1:], ds.X.rechunk({0: 7}), ds.y, np.eye(3)):
+        assert reader_of(other) is None
+    strange = da.map_blocks(lambda reader: np.eye(3), reader=ds.reader, chunks=((3,), (3,)))
+    assert reader_of(strange) is None
+
+
+def renamed(X):
+    name = f"renamed-{X.name}"
+    layer = {(name, *key[1:]): key for key in flatten(X.__dask_keys__())}
+    graph = HighLevelGraph.from_collections(name, layer, dependencies=[X])
+    return da.Array(graph, name, X.chunks, dtype=X.dtype)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda X: X.rechunk({0: 17}),
+        lambda X: X.rechunk({1: 1}),
+        lambda X: X[:],
+        lambda X: X[0:],
+        lambda X: da.concatenate([X[:5], X[5:]]),
+        lambda X: X.persist(scheduler="sync"),
+        renamed,
+    ],
+)
+def test_changed_arrays_give_the_same_rows(store, change, caplog):
+    ds, X = store
+    wanted = np.random.default_rng(0).integers(0, len(X), 60)
+    changed = change(ds.X)
+    with caplog.at_level("INFO", logger="rfcdask"):
+        found = gather(changed, wanted)
+    assert same_bits(found, gather(ds.X, wanted))
+    assert same_bits(found, X[wanted])
+    if changed is not ds.X:
+        assert "taken through the graph" in caplog.text

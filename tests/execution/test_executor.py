@@ -18,7 +18,7 @@ import pytest
 from distributed import Client, LocalCluster, get_worker
 
 import rfcdask as rf
-from rfcdask.data.gather import gather
+from rfcdask.data.sample import fetch_rows
 from rfcdask.execution.cluster import current_client
 from rfcdask.execution.executor import call_later, compute, map_tasks, run_tasks
 from rfcdask.execution.failures import ClusterLostError, NoWorkersError
@@ -131,7 +131,7 @@ def everywhere(function: Callable[[np.ndarray], Any]) -> dict[str, Callable[[Cli
     return {
         "compute": lambda client: compute(blocks(1), client),
         "tasks": lambda client: list(run_tasks(task, client, block_bytes=2**20)),
-        "rows": lambda client: gather(Deadly(function), [0], client),  # type: ignore[arg-type]
+        "rows": lambda client: fetch_rows(Deadly(function), [0], client),  # type: ignore[arg-type]
         "training": lambda client: rf.PCA(1).fit(blocks(2), client=client),
         "map": lambda client: list(
             map_tasks(function, [np.ones(1)], client, label="work", block_bytes=2**20)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import rfcdask as rf
 from rfcdask.data.generators import SyntheticReader
-from rfcdask.pipeline.finer import MANY, FinerReader, with_small_blocks
+from rfcdask.data.views import SLICE_AS_CHEAP, SmallerBlocksReader
 
 
 @settings(max_examples=25, deadline=None)
@@ -19,32 +19,32 @@ def test_pieces_hold_the_rows_of_the_blocks(data: st.DataObject) -> None:
     n = data.draw(st.integers(1, 20), "rows")
     base = SyntheticReader("higgs", n, 0, data.draw(st.integers(1, n), "block"))
     whole = SyntheticReader("higgs", n, 0, n)
-    finer = FinerReader(base, data.draw(st.integers(1, n), "piece"))
-    assert max(finer.sizes) <= min(finer.piece, base.block_rows)
-    assert sum(finer.sizes) == n
-    pieces = range(len(finer.sizes))
-    np.testing.assert_array_equal(np.concatenate([finer.block(i) for i in pieces]), whole.block(0))
-    labels = np.concatenate([finer.labels(i) for i in pieces])
+    small = SmallerBlocksReader(base, data.draw(st.integers(1, n), "piece"))
+    assert max(small.sizes) <= min(small.piece, base.block_rows)
+    assert sum(small.sizes) == n
+    pieces = range(len(small.sizes))
+    np.testing.assert_array_equal(np.concatenate([small.block(i) for i in pieces]), whole.block(0))
+    labels = np.concatenate([small.labels(i) for i in pieces])
     np.testing.assert_array_equal(labels, whole.labels(0))
     wanted = data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=5), "wanted")
-    got = rf.Dataset(finer, {}).rows(wanted)
+    got = rf.Dataset(small, {}).rows(wanted)
     np.testing.assert_array_equal(got.X, whole.block(0)[wanted])
     np.testing.assert_array_equal(got.y, whole.labels(0)[wanted])
 
 
 def test_few_rows_of_a_long_piece_are_fetched_one_by_one() -> None:
-    n = 40 * MANY
+    n = 40 * SLICE_AS_CHEAP
     X = np.arange(2 * n, dtype=np.float32).reshape(n, 2)
-    stored = rf.ingest(X, "memory://finer-long.zarr", label=False, overwrite=True)
-    finer = FinerReader(stored.reader, n)
-    got, labels = finer.rows(0, np.array([7, 3999]))
+    stored = rf.ingest(X, "memory://smaller.zarr", label=False, overwrite=True)
+    small = SmallerBlocksReader(stored.reader, n)
+    got, labels = small.rows(0, np.array([7, 3999]))
     np.testing.assert_array_equal(got, X[[7, 3999]])
     assert labels is None
 
 
 def test_blocks_are_as_small_as_asked_for(tmp_path: Path) -> None:
     made = rf.synthetic("higgs", 50_000, dest=tmp_path / "s.zarr")
-    small = with_small_blocks(made, row_bytes=1000, most=8_000_000)
+    small = made.with_smaller_blocks(row_bytes=1000, block_bytes=8_000_000)
     assert max(small.reader.sizes) <= 8000
     assert small.shape == made.shape
     assert rf.Dataset.split(small, 100, 0)[1].shape == (100, 28)
