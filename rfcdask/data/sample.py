@@ -41,21 +41,6 @@ class Rows(NamedTuple):
     indices: IntArray
 
 
-def draw_rows(n_rows: int, size: int, rng: np.random.Generator) -> IntArray:
-    """Draw `size` distinct row numbers below `n_rows`, uniformly, in random order."""
-    if size >= n_rows:
-        return rng.permutation(n_rows)
-    return rng.choice(n_rows, size, replace=False)
-
-
-def draw_pairs(n_rows: int, size: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
-    """Draw `size` independent pairs i < j, uniform over all ``n_rows (n_rows - 1) / 2``."""
-    i = rng.integers(0, n_rows, size)
-    j = rng.integers(0, n_rows - 1, size)
-    j += j >= i  # uniform over the n - 1 other rows
-    return np.minimum(i, j), np.maximum(i, j)
-
-
 def choose_rows(reader: Reader, n_rows: int, seed: int, *, shuffled: bool) -> IntArray:
     """Choose rows uniformly without replacement, sorted.
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from rfcdask.data.errors import DataError
 from rfcdask.data.reader import Reader, float_type
+from rfcdask.kernels.seeds import draw_parts
 from rfcdask.kernels.types import Array, FloatArray, IntArray
 
 UNIT = 4096
@@ -143,11 +144,11 @@ class SplitReader(_View):
     def _unit(self, unit: int) -> IntArray:
         """Return the part's rows of one unit, counted from its start."""
         n_rows = self._edges[-1]
-        order = np.random.default_rng([self.seed, unit]).permutation(
-            min(UNIT, n_rows - unit * UNIT)
-        )
-        cut = int(unit_counts(n_rows, self.n_test, self.seed)[unit])
-        return np.sort(order[:cut] if self.test else order[cut:])
+        size = min(UNIT, n_rows - unit * UNIT)
+        held = int(unit_counts(n_rows, self.n_test, self.seed)[unit])
+        rng = np.random.default_rng([self.seed, unit])
+        test, train = draw_parts(size, (held, size - held), rng)
+        return np.sort(test if self.test else train)
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import has_fit_parameter
 
 from rfcdask.data.label_checks import rows_and_labels
-from rfcdask.data.sample import draw_rows, gather, gather_finite, pick
+from rfcdask.data.sample import gather, gather_finite, pick
 from rfcdask.display.charts import legend
 from rfcdask.display.comparisons import against_features
 from rfcdask.display.html import Table, render_repr
@@ -25,7 +25,7 @@ from rfcdask.features.base import check_count
 from rfcdask.features.methods import METHODS, check_methods, make_map
 from rfcdask.kernels import get_kernel, resolve_gamma
 from rfcdask.kernels.arrays import check_finite
-from rfcdask.kernels.seeds import seed_of, stream
+from rfcdask.kernels.seeds import draw_parts, seed_of, stream
 from rfcdask.kernels.types import Array, DaskArray, Matrix
 from rfcdask.linear import RidgeClassifier
 
@@ -212,8 +212,7 @@ def _split(X: Any, y: Any, n_rows: int | None, n_test: int, seed: int, client: A
     n = X.shape[0]
     held = min(n_test, n // 5)
     kept = n - held if n_rows is None else min(n_rows, n - held)
-    drawn = draw_rows(n, held + kept, stream(seed, "compare"))
-    test, train = np.sort(drawn[:held]), np.sort(drawn[held:])
+    test, train = map(np.sort, draw_parts(n, (held, kept), stream(seed, "compare")))
     labels = gather(y, test, client)
     check_classification_targets(labels)
     learn_from = _take(X, train)

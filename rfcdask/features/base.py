@@ -16,7 +16,6 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from rfcdask.data.sample import (
-    draw_rows,
     gather_finite,
     one_column_block,
     refuse_dask_frame,
@@ -28,7 +27,7 @@ from rfcdask.features.deferred import defer_block, keep_deferred
 from rfcdask.features.lazy_output import lazy_on_dask
 from rfcdask.kernels import Kernel, get_kernel, resolve_gamma
 from rfcdask.kernels.arrays import as_csr, check_finite, feature_dtype
-from rfcdask.kernels.seeds import seed_of, stream
+from rfcdask.kernels.seeds import draw_rows, seed_of, stream
 from rfcdask.kernels.threads import available_cpus
 from rfcdask.kernels.types import Array, DaskArray, IntArray, Matrix
 

@@ -13,14 +13,7 @@ from dask.utils import parse_bytes
 from sklearn.utils.validation import check_is_fitted
 
 from rfcdask.data.label_checks import missing_labels
-from rfcdask.data.sample import (
-    draw_pairs,
-    draw_rows,
-    gather,
-    gather_finite,
-    refuse_dask_frame,
-    require_known_rows,
-)
+from rfcdask.data.sample import gather, gather_finite, refuse_dask_frame, require_known_rows
 from rfcdask.display.charts import Chart
 from rfcdask.display.html import Facts
 from rfcdask.display.numbers import count, number
@@ -39,6 +32,7 @@ from rfcdask.kernels import Kernel, get_kernel
 from rfcdask.kernels.arrays import feature_dtype, is_sparse
 from rfcdask.kernels.frequencies import check_sampling
 from rfcdask.kernels.hot_loop import CosineBlock
+from rfcdask.kernels.seeds import draw_pairs, draw_parts, draw_rows
 from rfcdask.kernels.types import Array, DaskArray, IntArray, Matrix, RandomState
 from rfcdask.selection.compress import Compression, CompressionSettings, LabelledRows, compress
 from rfcdask.selection.solvers import check_solver
@@ -356,5 +350,5 @@ def _split(n: int, size: int, rng: np.random.Generator) -> tuple[IntArray, IntAr
         rows = draw_rows(n, n, rng)
         return rows, rows
     heldout = min(HELDOUT_ROWS, max(2, n // 5))
-    rows = draw_rows(n, min(n, size + heldout), rng)
-    return rows[: len(rows) - heldout], rows[len(rows) - heldout :]
+    sampled, rest = draw_parts(n, (min(size, n - heldout), heldout), rng)
+    return sampled, rest

@@ -1,11 +1,17 @@
-"""From scikit-learn's ``random_state`` to independent named streams of random numbers."""
+"""From scikit-learn's ``random_state`` to named streams of random numbers, rows drawn and held out.
+
+Rows are drawn by their number, so that the choice follows from the seed and the number of rows. The
+same seed gives the same rows in all versions: models and reports that were saved rely on it.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from rfcdask.kernels.types import RandomState
+from rfcdask.kernels.types import Array, IntArray, RandomState
 
 
 def seed_of(random_state: RandomState) -> int:
@@ -28,3 +34,42 @@ def stream(seed: int, name: str) -> np.random.Generator:
     A step that draws more or fewer numbers than before leaves all other steps as they were.
     """
     return np.random.default_rng(np.random.SeedSequence([seed, *name.encode()]))
+
+
+def draw_rows(n_rows: int, size: int, rng: np.random.Generator) -> IntArray:
+    """Draw `size` distinct row numbers below `n_rows`, uniformly, in random order."""
+    if size >= n_rows:
+        return rng.permutation(n_rows)
+    return rng.choice(n_rows, size, replace=False)
+
+
+def draw_parts(n_rows: int, sizes: Sequence[int], rng: np.random.Generator) -> list[IntArray]:
+    """Draw disjoint sets of rows, such as rows to learn from and rows held out, uniformly.
+
+    Each set is in random order: any beginning of it is a random sample too.
+    """
+    drawn = draw_rows(n_rows, sum(sizes), rng)
+    return np.split(drawn, np.cumsum(sizes)[:-1])
+
+
+def draw_pairs(n_rows: int, size: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+    """Draw `size` independent pairs i < j, uniform over all ``n_rows (n_rows - 1) / 2``."""
+    i = rng.integers(0, n_rows, size)
+    j = rng.integers(0, n_rows - 1, size)
+    j += j >= i  # uniform over the n - 1 other rows
+    return np.minimum(i, j), np.maximum(i, j)
+
+
+def held_out_by_number(start: int, n: int, fraction: float, seed: int) -> Array:
+    """Return which of rows start, ..., start + n - 1 are held out, whatever block they are in.
+
+    For rows that come block by block, and nobody knows how many: the number of a row is hashed
+    (splitmix64) and decides alone, so about this fraction is held out.
+    """
+    offset = (seed * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) % 2**64
+    x = np.arange(start, start + n, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    x += np.uint64(offset)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return np.asarray(x < np.uint64(int(fraction * 2**64)))

@@ -12,6 +12,7 @@ from rfcdask.execution.blocks import consecutive_groups, stream_folds
 from rfcdask.execution.executor import open_executor
 from rfcdask.execution.progress import track
 from rfcdask.features.deferred import DeferredRows, deferred
+from rfcdask.kernels.seeds import held_out_by_number
 from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear.inputs import (
     as_matrix,
@@ -90,20 +91,6 @@ class Fold:
         if not np.all(self.class_weights == 1.0):
             weights = factors if weights is None else weights * factors
         return signs[:, 1:] if self.targets == 1 else signs, weights
-
-
-def held_out_by_number(start: int, n: int, fraction: float, seed: int) -> Array:
-    """Return which of rows start, ..., start + n - 1 are held out, whatever block they are in.
-
-    The number of a row is hashed (splitmix64), so the choice does not depend on the chunks.
-    """
-    offset = (seed * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) % 2**64
-    x = np.arange(start, start + n, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    x += np.uint64(offset)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    x ^= x >> np.uint64(31)
-    return np.asarray(x < np.uint64(int(fraction * 2**64)))
 
 
 def collect(

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from rfcdask.data.sample import draw_rows, gather, gather_finite
+from rfcdask.data.sample import gather, gather_finite
 from rfcdask.evaluation.compare import Split, measure
 from rfcdask.evaluation.tuning import tune
 from rfcdask.execution.progress import track
 from rfcdask.features.methods import make_map
 from rfcdask.kernels import get_kernel, resolve_gamma
-from rfcdask.kernels.seeds import stream
+from rfcdask.kernels.seeds import draw_rows, stream
 from rfcdask.linear import RidgeClassifier
 from rfcdask.persist.models import load, save
 from rfcdask.pipeline.context import Context, Sample, in_this_process

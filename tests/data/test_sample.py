@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,10 @@ from dask._task_spec import Alias, convert_legacy_graph
 from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 import rfcdask as rf
 from rfcdask.data import sample
 from rfcdask.data.sample import (
-    draw_pairs,
-    draw_rows,
     gather,
     gather_finite,
     one_column_block,
@@ -30,59 +26,8 @@ from rfcdask.data.sample import (
     to_dense,
 )
 from rfcdask.kernels.arrays import NotFiniteError
+from rfcdask.kernels.seeds import draw_rows
 from tests.reference import random_csr
-
-# --- which rows and pairs ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("n", [2, 3, 6])
-def test_pairs_are_uniform_over_all_pairs(n: int) -> None:
-    i, j = draw_pairs(n, 40_000, np.random.default_rng(0))
-    assert (i < j).all()
-    assert i.min() >= 0
-    assert j.max() < n
-    counts = np.zeros((n, n))
-    np.add.at(counts, (i, j), 1)
-    seen = counts[np.triu_indices(n, 1)]
-    assert n == 2 or stats.chisquare(seen).pvalue > 1e-3
-
-
-def test_pairs_of_a_billion_rows() -> None:
-    n = 10**9
-    i, j = draw_pairs(n, 50_000, np.random.default_rng(1))
-    assert (i < j).all()
-    # The larger of two is distributed as the larger of two uniform numbers, the smaller likewise.
-    assert stats.kstest(j / n, lambda x: np.clip(x, 0, 1) ** 2).pvalue > 1e-3
-    assert stats.kstest(i / n, lambda x: 1 - (1 - np.clip(x, 0, 1)) ** 2).pvalue > 1e-3
-
-
-def test_rows_are_distinct_uniform_and_in_random_order() -> None:
-    rng = np.random.default_rng(2)
-    draws = np.array([draw_rows(7, 3, rng) for _ in range(6000)])
-    assert all(len(set(draw)) == 3 for draw in draws.tolist())
-    codes = draws @ [49, 7, 1]
-    counts = np.unique(codes, return_counts=True)[1]
-    assert len(counts) == 7 * 6 * 5
-    assert stats.chisquare(counts).pvalue > 1e-3
-
-
-@pytest.mark.parametrize("size", [5, 6])
-def test_asking_for_all_rows_gives_each_once(size: int) -> None:
-    assert sorted(draw_rows(5, size, np.random.default_rng(3))) == [0, 1, 2, 3, 4]
-
-
-def test_rows_of_a_billion_take_no_memory_for_the_rest() -> None:
-    tracemalloc.start()
-    rows = draw_rows(10**9, 10_000, np.random.default_rng(4))
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert len(np.unique(rows)) == 10_000
-    assert rows.max() < 10**9
-    assert stats.kstest(rows / 10**9, "uniform").pvalue > 1e-3
-    assert peak < 5 * 2**20
-
-
-# --- gathering --------------------------------------------------------------------------------
 
 
 @st.composite

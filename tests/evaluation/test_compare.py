@@ -12,10 +12,9 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import RidgeClassifier as SklearnRidge
 
 import rfcdask as rf
-from rfcdask.data.sample import draw_rows
 from rfcdask.evaluation.compare import model_bytes
 from rfcdask.features.methods import METHODS
-from rfcdask.kernels.seeds import stream
+from rfcdask.kernels.seeds import draw_rows, stream
 from rfcdask.kernels.types import Array
 from tests.linear_data import blobs, lazy
 

@@ -11,9 +11,8 @@ from sklearn.datasets import load_digits
 from sklearn.svm import SVC
 
 import rfcdask as rf
-from rfcdask.data.sample import draw_rows
 from rfcdask.evaluation.tuning import make_folds
-from rfcdask.kernels.seeds import stream
+from rfcdask.kernels.seeds import draw_rows, stream
 from rfcdask.kernels.types import Array
 from tests.linear_data import blobs, lazy
 

@@ -1,9 +1,21 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
 
-from rfcdask.kernels.seeds import seed_of, stream
+from rfcdask.kernels.seeds import (
+    draw_pairs,
+    draw_parts,
+    draw_rows,
+    held_out_by_number,
+    seed_of,
+    stream,
+)
 
 
 @pytest.mark.parametrize("seed", [0, 7, np.int64(7), 2**40])
@@ -40,3 +52,67 @@ def test_streams_are_reproducible_and_differ_by_name_and_seed() -> None:
     others = [stream(1, "pairs"), stream(2, "rows"), stream(1, "row"), stream(1, "rowss")]
     for other in others:
         assert not np.isin(other.random(4), same[0]).any()
+
+
+@pytest.mark.parametrize("n", [2, 3, 6])
+def test_pairs_are_uniform_over_all_pairs(n: int) -> None:
+    i, j = draw_pairs(n, 40_000, np.random.default_rng(0))
+    assert (i < j).all()
+    assert i.min() >= 0
+    assert j.max() < n
+    counts = np.zeros((n, n))
+    np.add.at(counts, (i, j), 1)
+    seen = counts[np.triu_indices(n, 1)]
+    assert n == 2 or stats.chisquare(seen).pvalue > 1e-3
+
+
+def test_pairs_of_a_billion_rows() -> None:
+    n = 10**9
+    i, j = draw_pairs(n, 50_000, np.random.default_rng(1))
+    assert (i < j).all()
+    # The larger of two is distributed as the larger of two uniform numbers, the smaller likewise.
+    assert stats.kstest(j / n, lambda x: np.clip(x, 0, 1) ** 2).pvalue > 1e-3
+    assert stats.kstest(i / n, lambda x: 1 - (1 - np.clip(x, 0, 1)) ** 2).pvalue > 1e-3
+
+
+def test_rows_are_distinct_uniform_and_in_random_order() -> None:
+    rng = np.random.default_rng(2)
+    draws = np.array([draw_rows(7, 3, rng) for _ in range(6000)])
+    assert all(len(set(draw)) == 3 for draw in draws.tolist())
+    codes = draws @ [49, 7, 1]
+    counts = np.unique(codes, return_counts=True)[1]
+    assert len(counts) == 7 * 6 * 5
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("size", [5, 6])
+def test_asking_for_all_rows_gives_each_once(size: int) -> None:
+    assert sorted(draw_rows(5, size, np.random.default_rng(3))) == [0, 1, 2, 3, 4]
+
+
+def test_rows_of_a_billion_take_no_memory_for_the_rest() -> None:
+    tracemalloc.start()
+    rows = draw_rows(10**9, 10_000, np.random.default_rng(4))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(np.unique(rows)) == 10_000
+    assert rows.max() < 10**9
+    assert stats.kstest(rows / 10**9, "uniform").pvalue > 1e-3
+    assert peak < 5 * 2**20
+
+
+@given(st.integers(1, 60), st.lists(st.integers(0, 20), min_size=1, max_size=3), st.integers(0, 9))
+def test_parts_are_the_drawn_rows_cut(n: int, sizes: list[int], seed: int) -> None:
+    if sum(sizes) > n:
+        n = sum(sizes)
+    parts = draw_parts(n, sizes, np.random.default_rng(seed))
+    assert [len(part) for part in parts] == sizes
+    drawn = draw_rows(n, sum(sizes), np.random.default_rng(seed))
+    assert np.concatenate(parts).tolist() == drawn[: sum(sizes)].tolist()
+    assert len(set(drawn.tolist())) == len(drawn)
+
+
+def test_rows_held_out_stay_the_same_over_versions() -> None:
+    sampled, held = draw_parts(12, (4, 2), np.random.default_rng(0))
+    assert (sampled.tolist(), held.tolist()) == ([2, 7, 4, 3], [0, 5])
+    assert np.flatnonzero(held_out_by_number(0, 30, 0.2, 3)).tolist() == [8, 11, 13, 16, 26, 27]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rfcdask.kernels.seeds import draw_parts
 from rfcdask.kernels.types import Array
 from rfcdask.linear.sgd.optimizer import MIX
 
@@ -41,7 +42,8 @@ def shuffled_rows(sizes: list[int], seed: int, epoch: int, number: int) -> tuple
 def held_out_rows(size: int, fraction: float, seed: int, index: int) -> Array:
     """Return which rows of a block are never trained on, the same in every epoch."""
     mask = np.zeros(size, bool)
-    if fraction > 0:
+    if fraction > 0 and size > 1:
+        count = max(1, round(fraction * size))
         rng = np.random.default_rng([seed, 3, index])
-        mask[rng.permutation(size)[: max(1, round(fraction * size))]] = size > 1
+        mask[draw_parts(size, (count, size - count), rng)[0]] = True
     return mask
