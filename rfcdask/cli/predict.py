@@ -129,19 +129,9 @@ def _write(lazy: Any, header: list[str], dest: str, overwrite: bool, client: Any
 
 def _blocks(lazy: Any, client: Any) -> Iterator[Any]:
     """Yield computed blocks in order, few at a time."""
-    from rfcdask.execution.blocks import Blocks, consecutive_groups, stream_folds
-    from rfcdask.execution.executor import open_executor
-    from rfcdask.execution.progress import track
+    from rfcdask.linear.inputs import fold_blocks, make_blocks
 
-    blocks = Blocks(lazy)
-    with (
-        open_executor(client) as runner,
-        track("predicting", float(lazy.shape[0]), "rows") as reporter,
-    ):
-        groups = consecutive_groups(len(blocks), 1)
-        for found in stream_folds(runner, blocks, groups, _take, None):
-            yield found
-            reporter.advance(len(found))
+    yield from fold_blocks(make_blocks(lazy), _take, None, client, "predicting")
 
 
 def _take(_: Any, block: tuple[Any, ...], index: int) -> Any:

@@ -222,6 +222,22 @@ def one_column_block(X: DaskArray) -> DaskArray:
     return X.rechunk({1: -1}) if X.ndim == 2 and X.numblocks[1] > 1 else X
 
 
-def to_dense(X: Matrix) -> Array:
-    """Return X as a plain array."""
-    return np.asarray(X.todense()) if is_sparse(X) else np.asarray(X)
+def rows_and_labels(X: Any, y: Any) -> tuple[Matrix | DaskArray, Array | DaskArray]:
+    """Return rows, CSR where they are sparse, and one label for each; what is lazy stays lazy.
+
+    A single column of labels is made flat.
+    """
+    refuse_dask_frame(X)
+    refuse_dask_frame(y, "y")
+    y = y if isinstance(y, da.Array) else np.asarray(y)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim != 1:
+        raise ValueError(f"y has shape {y.shape}; give one label for each row.")
+    if not isinstance(X, da.Array):
+        X = X.tocsr() if is_sparse(X) else np.asarray(X)
+    if len(y) != X.shape[0]:
+        raise ValueError(
+            f"y has {len(y)} rows and X has {X.shape[0]}: give one label for each row."
+        )
+    return X, y

@@ -14,8 +14,7 @@ from sklearn.base import clone
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import has_fit_parameter
 
-from rfcdask.data.label_checks import rows_and_labels
-from rfcdask.data.sample import gather, gather_finite, pick
+from rfcdask.data.sample import gather, gather_finite, pick, rows_and_labels
 from rfcdask.display.charts import legend
 from rfcdask.display.comparisons import against_features
 from rfcdask.display.html import Table, render_repr

@@ -17,14 +17,14 @@ import numpy as np
 from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
 from sklearn.svm import SVC
 
-from rfcdask.data.label_checks import missing_labels, rows_and_labels
-from rfcdask.data.sample import gather, gather_finite
+from rfcdask.data.sample import gather, gather_finite, rows_and_labels
 from rfcdask.display.charts import Cells, Chart, heat_map
 from rfcdask.display.html import Table, render_repr
 from rfcdask.display.numbers import number, share
 from rfcdask.execution.executor import map_tasks
 from rfcdask.features import CompressedFeatures
 from rfcdask.kernels import get_kernel, resolve_gamma
+from rfcdask.kernels.arrays import missing_labels
 from rfcdask.kernels.seeds import draw_rows, seed_of, stream
 from rfcdask.kernels.types import Array, IntArray, Matrix
 from rfcdask.linear import RidgeClassifier, SGDClassifier

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import dask.array as da
@@ -23,10 +22,9 @@ from rfcdask.data.sample import (
 )
 from rfcdask.display.html import Facts, HTMLReprMixin
 from rfcdask.display.numbers import count, number
-from rfcdask.features.deferred import defer_block, keep_deferred
-from rfcdask.features.lazy_output import lazy_on_dask
+from rfcdask.features.lazy import FeatureArray, lazy_on_dask
 from rfcdask.kernels import Kernel, get_kernel, resolve_gamma
-from rfcdask.kernels.arrays import as_csr, check_finite, feature_dtype
+from rfcdask.kernels.arrays import check_finite, feature_dtype
 from rfcdask.kernels.seeds import draw_rows, seed_of, stream
 from rfcdask.kernels.threads import available_cpus
 from rfcdask.kernels.types import Array, DaskArray, IntArray, Matrix
@@ -125,23 +123,7 @@ class FeatureMap(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         evaluator = delayed(make, name=f"make-{name}", pure=True, traverse=False)(
             *arguments, dask_key_name=name
         )
-        width = self._n_features_out
-
-        def mapped(function: Callable[..., Any], kind: str) -> DaskArray:
-            return da.map_blocks(
-                function,
-                X,
-                evaluator,
-                dtype=dtype,
-                chunks=(X.chunks[0], (width,)),
-                meta=np.empty((0, 0), dtype),
-                name=f"{kind}-{tokenize(X.name, name)}",
-            )
-
-        features = mapped(evaluate_block, "features")
-        defer = partial(defer_block, width=width, kind=dtype)
-        keep_deferred(features, lambda: mapped(defer, "deferred"))
-        return features
+        return FeatureArray.of(X, evaluator, self._n_features_out, dtype)
 
     def _check_input(self, X: Any, *, reset: bool) -> Matrix | DaskArray:
         refuse_dask_frame(X)
@@ -233,14 +215,6 @@ class FeatureMap(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
 def _given(evaluator: Evaluator) -> Evaluator:
     return evaluator
-
-
-def evaluate_block(
-    block: Matrix, evaluator: Evaluator, block_id: tuple[int, ...] | None = None
-) -> Array:
-    """Evaluate the features on one block of a dask array; errors name the block."""
-    where = "" if block_id is None else f" of block {block_id[0]}"
-    return evaluator(as_csr(block), where=where)
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 from dask.utils import parse_bytes
 from sklearn.utils.validation import check_is_fitted
 
-from rfcdask.data.label_checks import missing_labels
 from rfcdask.data.sample import gather, gather_finite, refuse_dask_frame, require_known_rows
 from rfcdask.display.charts import Chart
 from rfcdask.display.html import Facts
@@ -29,7 +28,7 @@ from rfcdask.features.base import (
 from rfcdask.features.paths import ErrorPath, RefinePath
 from rfcdask.features.random import PHASES
 from rfcdask.kernels import Kernel, get_kernel
-from rfcdask.kernels.arrays import feature_dtype, is_sparse
+from rfcdask.kernels.arrays import feature_dtype, is_sparse, missing_labels
 from rfcdask.kernels.frequencies import check_sampling
 from rfcdask.kernels.hot_loop import CosineBlock
 from rfcdask.kernels.seeds import draw_pairs, draw_parts, draw_rows

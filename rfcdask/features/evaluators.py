@@ -6,7 +6,9 @@ Cosine features are evaluated by `CosineBlock` in the hot loop; here are their r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -163,3 +165,38 @@ def inverse_root(kernel: Kernel, gamma: float, landmarks: Matrix) -> Array:
     smallest = _SMALLEST_EIGENVALUE[landmarks.dtype.itemsize]
     values = np.maximum(values, smallest * values[-1])
     return np.asarray((vectors / np.sqrt(values)) @ vectors.T)
+
+
+class FeatureRows:
+    """Rows and what evaluates their features: slices of it are slices of the array of features.
+
+    It is for whoever needs few rows of features at a time: a slice is evaluated while it is in the
+    cache, and a whole block of features, many times as large as its rows, is never made.
+    """
+
+    def __init__(
+        self, X: Matrix, evaluator: Callable[..., Array], width: int, dtype: np.dtype, where: str
+    ) -> None:
+        self.X, self.evaluator, self.where = X, evaluator, where
+        self.shape, self.dtype = (int(X.shape[0]), width), dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> Array:
+        part = self.X[rows]
+        if isinstance(part, np.ndarray):  # from the network it may start at any byte: other bits
+            part = np.require(part, requirements="A")
+        try:
+            return np.asarray(self.evaluator(part, where=self.where))
+        except ValueError:
+            # The whole block names the row by its place in the block.
+            check_finite(self.X, where=self.where)
+            self.evaluator(self.X, where=self.where)
+            raise
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.asarray(self[:], dtype)
+
+    def __sizeof__(self) -> int:
+        return int(getattr(self.X, "nbytes", 0)) or object.__sizeof__(self)

@@ -1,4 +1,4 @@
-"""What every block of rows is asked: CSR or dense, which precision, all finite."""
+"""What every block of rows and labels is asked: CSR or dense, which precision, all finite."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ def is_sparse(X: Any) -> bool:
 def as_csr(X: Matrix) -> Matrix:
     """Return X as it is, or as CSR where it is sparse in another format."""
     return X.tocsr() if is_sparse(X) and X.format != "csr" else X
+
+
+def to_dense(X: Matrix) -> Array:
+    """Return X as a plain array."""
+    return np.asarray(X.todense()) if is_sparse(X) else np.asarray(X)
 
 
 def feature_dtype(dtype: np.dtype) -> np.dtype:
@@ -68,3 +73,13 @@ def check_finite(X: Matrix, first_row: int = 0, where: str = "") -> None:
 def _sum_is_finite(values: Array) -> bool:
     with np.errstate(invalid="ignore", over="ignore"):  # infinities may meet, large values add up
         return bool(np.isfinite(values.sum(dtype=np.float64)))
+
+
+def missing_labels(y: Array) -> Array:
+    """Return which labels are None, NaN or infinite."""
+    if y.dtype.kind == "f":
+        return ~np.isfinite(y)
+    if y.dtype.kind != "O":
+        return np.zeros(y.shape, bool)
+    flags = [v is None or (isinstance(v, float) and not np.isfinite(v)) for v in y.ravel()]
+    return np.array(flags, bool).reshape(y.shape)

@@ -1,8 +1,7 @@
 """Linear models on any dask array, in memory that does not depend on the number of rows."""
 
 from rfcdask.linear.pca import PCA
-from rfcdask.linear.ridge import Ridge
-from rfcdask.linear.ridge_classifier import RidgeClassifier
+from rfcdask.linear.ridge import Ridge, RidgeClassifier
 from rfcdask.linear.sgd.classifier import SGDClassifier
 from rfcdask.linear.sgd.regressor import SGDRegressor
 from rfcdask.linear.write import write_zarr

@@ -3,45 +3,57 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from sklearn.exceptions import DataConversionWarning
-from sklearn.utils.validation import check_array
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, validate_data
 
-from rfcdask.data.sample import one_column_block, refuse_dask_frame, require_known_rows, to_dense
-from rfcdask.execution.blocks import Blocks
-from rfcdask.kernels.arrays import feature_dtype
+from rfcdask.data.sample import one_column_block, refuse_dask_frame, require_known_rows
+from rfcdask.execution.blocks import Blocks, consecutive_groups, stream_folds
+from rfcdask.execution.executor import Executor, Fold, open_executor
+from rfcdask.execution.progress import track
+from rfcdask.kernels.arrays import feature_dtype, missing_labels
 from rfcdask.kernels.types import Array, DaskArray
+from rfcdask.linear.checks import check_total_weight, not_finite_error
 
 BLOCK_BYTES = 2**24
 """Size of the blocks into which an array in memory is cut."""
+LABEL_BLOCKS = 8
+"""Blocks of labels read by one task: they are small, and waiting for a store should be shared."""
+MAX_CLASSES = 10_000
+"""More distinct labels than this are taken for numbers that somebody meant to regress on."""
+KEEP_BYTES = 2**25
+"""Codes of labels up to this size are kept: reading them again costs more than they weigh."""
 
 
-def as_matrix(X: Any, estimator: Any, *, keep_empty: bool = False) -> DaskArray:
-    """Return X as a two-dimensional dask array with one block of columns.
+def check_matrix(
+    estimator: Any, X: Any, *, reset: bool = False, keep_empty: bool = False
+) -> DaskArray:
+    """Return X as a two-dimensional dask array with one block of columns, as `estimator` takes it.
 
     Blocks without rows, as filters leave them, are left out unless they are to be kept.
     """
     refuse_dask_frame(X)
     if isinstance(X, da.Array):
-        matrix = _lazy_matrix(X)
-        return matrix if keep_empty else _without_empty(matrix)
-    name = type(estimator).__name__
-    X = check_array(X, dtype="numeric", estimator=name, input_name="X")
-    X = X.astype(feature_dtype(X.dtype), copy=False)
-    rows = int(np.clip(BLOCK_BYTES // max(X.shape[1] * X.itemsize, 1), 256, 16384))
-    return da.from_array(X, chunks=(rows, -1), name=False)
+        matrix = _check_dask(X)
+        matrix = matrix if keep_empty else _drop_empty_blocks(matrix)
+    else:
+        rows = check_array(X, dtype="numeric", estimator=type(estimator).__name__, input_name="X")
+        rows = rows.astype(feature_dtype(rows.dtype), copy=False)
+        size = int(np.clip(BLOCK_BYTES // max(rows.shape[1] * rows.itemsize, 1), 256, 16384))
+        matrix = da.from_array(rows, chunks=(size, -1), name=False)
+    validate_data(estimator, X, reset=reset, skip_check_array=True)
+    return matrix
 
 
-def _without_empty(array: DaskArray) -> DaskArray:
-    if all(array.chunks[0]):
-        return array
-    return array.blocks[[index for index, size in enumerate(array.chunks[0]) if size]]
-
-
-def _lazy_matrix(X: DaskArray) -> DaskArray:
+def _check_dask(X: DaskArray) -> DaskArray:
     if X.ndim != 2:
         raise ValueError(
             f"X has {X.ndim} dimension(s) where rows and columns are expected; "
@@ -55,51 +67,51 @@ def _lazy_matrix(X: DaskArray) -> DaskArray:
     return one_column_block(X)
 
 
-def as_column(values: Any, X: DaskArray, name: str) -> DaskArray:
+def _drop_empty_blocks(array: DaskArray) -> DaskArray:
+    if all(array.chunks[0]):
+        return array
+    return array.blocks[[index for index, size in enumerate(array.chunks[0]) if size]]
+
+
+def _align(values: Any, X: DaskArray, name: str) -> DaskArray:
     """Return labels, targets or weights as a dask array with the row chunks of X."""
     refuse_dask_frame(values, name)
-    if isinstance(values, da.Array):
-        return _lazy_column(values, X, name)
-    array = np.asarray(values)
-    if array.ndim == 0 or len(array) != X.shape[0]:
-        raise ValueError(_wrong_length(name, array.shape, X.shape[0]))
-    return da.from_array(array, chunks=(X.chunks[0], *array.shape[1:]), name=False)
-
-
-def _lazy_column(values: DaskArray, X: DaskArray, name: str) -> DaskArray:
-    require_known_rows(values, name)
-    if 0 not in X.chunks[0]:
-        values = _without_empty(values)
-    if values.shape[0] != X.shape[0]:
-        raise ValueError(_wrong_length(name, values.shape, X.shape[0]))
+    lazy = isinstance(values, da.Array)
+    if not lazy:
+        values = np.asarray(values)
+    else:
+        require_known_rows(values, name)
+        values = _drop_empty_blocks(values) if 0 not in X.chunks[0] else values
+    if values.ndim == 0 or values.shape[0] != X.shape[0]:
+        length = values.shape[0] if values.ndim else "no"
+        raise ValueError(
+            f"{name} has {length} rows and X has {X.shape[0]}: give one entry of {name} for each "
+            "row."
+        )
+    if not lazy:
+        return da.from_array(values, chunks=(X.chunks[0], *values.shape[1:]), name=False)
     if values.chunks[0] != X.chunks[0]:
         raise ValueError(
-            f"The row chunks of {name} and X differ ({_chunks(values)} against {_chunks(X)}); "
-            f"pass {name}.rechunk({{0: X.chunks[0]}})."
+            f"The row chunks of {name} and X differ ({_list_chunks(values)} against "
+            f"{_list_chunks(X)}); pass {name}.rechunk({{0: X.chunks[0]}})."
         )
     return values.rechunk({1: -1}) if values.ndim == 2 else values
 
 
-def _wrong_length(name: str, shape: tuple[int, ...], n_rows: int) -> str:
-    length = shape[0] if shape else "no"
-    return f"{name} has {length} rows and X has {n_rows}: give one entry of {name} for each row."
-
-
-def _chunks(array: DaskArray) -> str:
+def _list_chunks(array: DaskArray) -> str:
     sizes = [int(size) for size in array.chunks[0]]
     return str(sizes) if len(sizes) < 5 else f"[{sizes[0]}, {sizes[1]}, ...], {len(sizes)} blocks"
 
 
-def check_weights(weights: Any, X: DaskArray) -> DaskArray | None:
-    """Return the sample weights beside X, or None."""
+def check_sample_weight(weights: Any, X: DaskArray) -> DaskArray | None:
+    """Return the sample weights with the row chunks of X, or None."""
     if weights is None:
         return None
     if not isinstance(weights, da.Array):
         weights = np.asarray(weights)
         weights = np.full(X.shape[0], weights) if weights.ndim == 0 else weights
-        if not np.any(weights):
-            raise ValueError("Sample weights are all zero; some rows must count.")
-    column = as_column(weights, X, "sample_weight")
+        check_total_weight(float(np.any(weights)))
+    column = _align(weights, X, "sample_weight")
     if column.ndim != 1:
         raise ValueError(f"sample_weight has shape {column.shape}; give one number for each row.")
     return column
@@ -112,9 +124,9 @@ def require_y(y: Any, estimator: Any) -> None:
         raise ValueError(f"{name} requires y to be passed, but the target y is None.")
 
 
-def as_labels(y: Any, X: DaskArray) -> DaskArray:
-    """Return labels beside X; a single column of them is made flat."""
-    column = as_column(y, X, "y")
+def check_labels(y: Any, X: DaskArray) -> DaskArray:
+    """Return labels with the row chunks of X; a single column of them is made flat."""
+    column = _align(y, X, "y")
     if column.ndim == 2 and column.shape[1] == 1:
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected; pass y.ravel().",
@@ -125,31 +137,12 @@ def as_labels(y: Any, X: DaskArray) -> DaskArray:
     return column
 
 
-def check_target(y: Any, X: DaskArray, estimator: Any) -> DaskArray:
-    """Return numeric targets beside X."""
-    require_y(y, estimator)
-    column = as_column(y, X, "y")
+def check_targets(y: Any, X: DaskArray) -> DaskArray:
+    """Return numeric targets with the row chunks of X."""
+    column = _align(y, X, "y")
     if column.ndim > 2:
         raise ValueError(f"y has shape {column.shape}; give one target for each row.")
-    if column.dtype.kind not in "fiub":
-        column = column.astype(np.float64)
-    return column
-
-
-def require_good_weights(weights: Array, index: int) -> None:
-    """Raise on negative weights and such that are no numbers."""
-    wrong = ~(np.isfinite(weights) & (weights >= 0))
-    if wrong.any():
-        raise ValueError(
-            f"sample_weight is negative or not finite in block {index}, row "
-            f"{int(np.argmax(wrong))} of the block; weights must be finite and at least 0."
-        )
-
-
-def require_weight(weight: float) -> None:
-    """Raise when no row counts."""
-    if not weight > 0:
-        raise ValueError("Sample weights are all zero; some rows must count.")
+    return column if column.dtype.kind in "fiub" else column.astype(np.float64)
 
 
 def make_blocks(X: DaskArray, *columns: DaskArray | None) -> Blocks:
@@ -157,35 +150,144 @@ def make_blocks(X: DaskArray, *columns: DaskArray | None) -> Blocks:
     return Blocks(X, *(column for column in columns if column is not None))
 
 
-def dense(block: Any) -> Array:
-    """Return a block as the C-ordered, aligned float array the kernels read.
+def fold_blocks(
+    blocks: Blocks,
+    fold: Fold,
+    state: Any,
+    client: Any,
+    label: str,
+    *,
+    group_size: int = 1,
+    progress: Any = None,
+) -> Iterator[Any]:
+    """Yield the fold of each run of `group_size` blocks, in order, and report the rows done."""
+    groups = consecutive_groups(len(blocks), group_size)
+    with (
+        open_executor(client) as executor,
+        track(label, float(sum(blocks.rows)), "rows", progress=progress) as reporter,
+    ):
+        parts = stream_folds(executor, blocks, groups, fold, state)
+        for group, part in zip(groups, parts, strict=True):
+            yield part
+            reporter.advance(sum(blocks.rows[index] for index in group))
 
-    Arrays that came over the network may start at any byte: numpy then takes other ways through
-    a product, which end in other bits.
+
+@dataclass(frozen=True)
+class ClassLabels:
+    """The classes of y and their counts in each block.
+
+    Attributes
+    ----------
+    classes : array of shape (k,)
+        Sorted.
+    counts : array of shape (n_blocks, k)
+        Rows of each class in each block.
+    codes : array of shape (n,) or None
+        The class of each row, in as few bytes as will do, where that was asked for and is small.
     """
-    array = np.require(to_dense(block), requirements=["C_CONTIGUOUS", "ALIGNED"])
-    return array.astype(feature_dtype(array.dtype), copy=False)
+
+    classes: Array
+    counts: Array
+    codes: Array | None = None
+
+    @classmethod
+    def known(cls, classes: Array) -> ClassLabels:
+        """Return classes without a look at y."""
+        return cls(classes, np.ones((1, len(classes)), np.int64))
+
+    def for_training(self, y: DaskArray, X: DaskArray) -> tuple[DaskArray, Array]:
+        """Return the column to learn from and its classes: codes in memory where they were kept."""
+        if self.codes is None:
+            return y, self.classes
+        return _align(self.codes, X, "y"), np.arange(len(self.classes))
+
+    def weights(self, class_weight: Any) -> Array:
+        """Return the factor of each class for scikit-learn's `class_weight`."""
+        if class_weight is None:
+            return np.ones(len(self.classes))
+        if isinstance(class_weight, str) and class_weight == "balanced":
+            totals = self.counts.sum(0)
+            return np.asarray(totals.sum() / (len(totals) * totals))
+        made = compute_class_weight(class_weight, classes=self.classes, y=self.classes)
+        made = np.asarray(made, np.float64)
+        if not (np.isfinite(made).all() and (made >= 0).all() and made.any()):
+            raise ValueError(
+                f"class_weight={class_weight!r} must give finite factors of at least 0, and some "
+                "above 0."
+            )
+        return made
+
+    def disorder(self, groups: list[list[int]]) -> float:
+        """Return how far groups of blocks are from the class mix of the whole, from 0 to 1.
+
+        Half the mean total variation distance between the two, weighted by rows; rows in random
+        order give about ``sqrt(classes / rows of a group)``, rows sorted by class nearly 1.
+        """
+        whole = self.counts.sum(0) / max(self.counts.sum(), 1)
+        distance = 0.0
+        for group in groups:
+            part = self.counts[group].sum(0)
+            distance += 0.5 * np.abs(part - part.sum() * whole).sum()
+        return float(distance / max(self.counts.sum(), 1))
 
 
-class NotFiniteDataError(ValueError):
-    """X or y holds NaN or infinity."""
+def read_labels(executor: Executor, y: DaskArray) -> ClassLabels:
+    """Read y once, block by block; in this process, keep the class of each row if that is small."""
+    if y.ndim != 1:
+        raise ValueError(f"y has shape {y.shape}; a classifier needs one label for each row.")
+    blocks = Blocks(y)
+    starts = np.concatenate([[0], np.cumsum(blocks.rows)]).astype(np.int64)
+    groups = consecutive_groups(len(blocks), LABEL_BLOCKS)
+    counter = _BlockCounter(starts, executor.local and y.shape[0] <= KEEP_BYTES)
+    found = list(chain.from_iterable(stream_folds(executor, blocks, groups, counter, ())))
+    classes, _ = _distinct([values for values, _, _ in found])
+    check_classification_targets(np.tile(classes, 3))  # each class has several rows, it may think
+    if len(classes) < 2:
+        raise ValueError(
+            f"y holds only one class ({classes.tolist()[0]!r}); a classifier needs rows of at "
+            "least two classes."
+        )
+    counts = np.zeros((len(found), len(classes)), np.int64)
+    for row, (values, amounts, _) in zip(counts, found, strict=True):
+        row[np.searchsorted(classes, values)] = amounts
+    dtype = np.min_scalar_type(len(classes) - 1)
+    if not counter.keep or y.shape[0] * dtype.itemsize > KEEP_BYTES:
+        return ClassLabels(classes, counts)
+    codes = [np.searchsorted(classes, values).astype(dtype)[at] for values, _, at in found]
+    return ClassLabels(classes, counts, np.concatenate(codes))
 
 
-def not_finite(name: str, index: int, row: int, first_row: int, column: int) -> NotFiniteDataError:
-    """Return the error that says where a value is not finite."""
-    where = f", column {column}" if column >= 0 else ""
-    return NotFiniteDataError(
-        f"{name} is NaN or infinite in block {index}, row {row} of the block "
-        f"(row {first_row + row} of {name}{where}); remove or replace such rows before training."
-    )
+@dataclass(frozen=True)
+class _BlockCounter:
+    """Counts the labels of one block; picklable, as workers need it."""
+
+    starts: Array
+    keep: bool
+
+    def __call__(self, state: Any, block: tuple[Any, ...], index: int) -> Any:
+        y = np.asarray(block[0])
+        missing = missing_labels(y)
+        if missing.any():
+            raise not_finite_error("y", index, int(np.argmax(missing)), int(self.starts[index]))
+        values, amounts = _distinct([y], f" (block {index})")
+        if len(values) > MAX_CLASSES:
+            raise ValueError(
+                f"y has more than {MAX_CLASSES} distinct labels in block {index}. "
+                "Unknown label type: continuous; use a regressor, or group the labels."
+            )
+        places = None
+        if self.keep:
+            places = np.searchsorted(values, y).astype(np.min_scalar_type(len(values)))
+        return (*state, (values, amounts, places))
 
 
-def locate(X: Array, y: Array | None, index: int, first_row: int) -> NotFiniteDataError | None:
-    """Return an error naming the first value of a block that is not finite, or None."""
-    for name, array in (("X", X), ("y", y)):
-        if array is None or array.dtype.kind != "f" or np.isfinite(array).all():
-            continue
-        rows = array.reshape(len(array), -1)
-        row, column = np.argwhere(~np.isfinite(rows))[0]
-        return not_finite(name, index, int(row), first_row, int(column) if array.ndim > 1 else -1)
-    return None
+def _distinct(labels: list[Array], where: str = "") -> tuple[Array, Array]:
+    """Return the distinct labels, sorted, and how often each occurs."""
+    try:
+        values, amounts = np.unique(np.concatenate(labels), return_counts=True)
+    except TypeError:
+        raise ValueError(
+            f"y mixes labels that cannot be compared{where}; make them all strings or all "
+            "numbers, for instance y.astype(str)."
+        ) from None
+    return values, amounts

@@ -1,4 +1,4 @@
-"""Means and scatter of features and targets: all that ridge regression and PCA need to know.
+"""Means and scatter of features and targets, and the ridge regressions that follow from them.
 
 Moments of two sets of rows add up exactly (Chan, Golub and LeVeque, 1983), so blocks, stores and
 days can be counted apart and merged. Everything is kept about the mean and in float64; products
@@ -11,8 +11,9 @@ from typing import NamedTuple, Self
 
 import numba
 import numpy as np
+import scipy.linalg
 
-from rfcdask.features.deferred import DeferredRows
+from rfcdask.features.evaluators import FeatureRows
 from rfcdask.kernels.types import Array
 
 TILE = 4096
@@ -66,7 +67,7 @@ class Moments(NamedTuple):
         )
 
     @classmethod
-    def of(cls, Z: Array | DeferredRows, Y: Array, weights: Array | None = None) -> Self:
+    def of(cls, Z: Array | FeatureRows, Y: Array, weights: Array | None = None) -> Self:
         """Return the moments of some rows; Y of shape (n, T), where T may be 0."""
         weight = float(len(Z)) if weights is None else float(weights.sum(dtype=np.float64))
         if weight <= 0.0:
@@ -108,13 +109,8 @@ class Moments(NamedTuple):
             self.target_scatter + other.target_scatter + between * target_apart**2,
         )
 
-    def about_zero(self) -> tuple[Array, Array]:
-        """Return Z^T Z and Z^T Y without centring."""
-        gram = self.scatter + self.weight * np.outer(self.mean, self.mean)
-        return gram, self.cross + self.weight * np.outer(self.mean, self.target_mean)
 
-
-def _shift(Z: Array | DeferredRows) -> Array | None:
+def _shift(Z: Array | FeatureRows) -> Array | None:
     """Return a point near the mean when rows lie so far from zero that squares would cancel."""
     few = Z[:256].astype(np.float64)
     mean, variance = few.mean(0), few.var(0)
@@ -126,7 +122,7 @@ def _shift(Z: Array | DeferredRows) -> Array | None:
 
 
 def _products(
-    Z: Array | DeferredRows, shift: Array | None, Y: Array, weights: Array | None
+    Z: Array | FeatureRows, shift: Array | None, Y: Array, weights: Array | None
 ) -> tuple[Array, Array, Array]:
     """Return weighted sums of z z^T, z y^T and z over rows moved by `shift`; Y has mean zero."""
     scatter = np.zeros((Z.shape[1], Z.shape[1]))
@@ -160,3 +156,107 @@ def _add_cross(rows: Array, columns: Array, out: Array) -> None:
         for k in range(columns.shape[1]):
             for j in range(rows.shape[1]):
                 out[k, j] += few[k, j]
+
+
+def solve_ridge(moments: Moments, alpha: float, intercept: bool) -> tuple[Array, Array]:
+    """Return coefficients of shape (J, T) and intercepts of shape (T,) for one penalty."""
+    coef = _coefficients(*_normal_equations(moments, intercept), alpha)
+    return coef, _intercept(moments, coef, intercept)
+
+
+def _coefficients(gram: Array, cross: Array, alpha: float) -> Array:
+    penalized = gram.copy()
+    penalized[np.diag_indices_from(penalized)] += alpha
+    # Columns in one unit: a large one must not make the others look as if they depended on it.
+    units = _units(penalized)
+    penalized /= units[:, None]
+    penalized /= units
+    scaled = cross / units[:, None]
+    try:
+        factor = scipy.linalg.cho_factor(penalized, lower=True)
+        coef: Array = scipy.linalg.cho_solve(factor, scaled) / units[:, None]
+        # A factor that barely exists solves nothing: tiny pivots mean columns that depend on
+        # others, for which the smallest solution is the useful one.
+        pivots = np.abs(np.diag(factor[0]))
+        sound = pivots.min() > 1e-7 * pivots.max()
+    except scipy.linalg.LinAlgError:
+        sound = False
+    if sound:
+        return np.asarray(coef)
+    if _are_similar(units):
+        return RidgePath(gram, cross).at(alpha)
+    return np.asarray(RidgePath(penalized, scaled).at(0.0) / units[:, None])
+
+
+def _units(gram: Array) -> Array:
+    units = np.sqrt(np.maximum(np.diag(gram), 0.0))
+    return np.where(units == 0, 1.0, units)
+
+
+def _are_similar(units: Array) -> bool:
+    """Tell whether columns are so alike in size that one eigendecomposition serves them all."""
+    return bool(units.max() <= 1e3 * units.min())
+
+
+def choose_alpha(
+    train: Moments, held_out: Moments, alphas: list[float], intercept: bool
+) -> tuple[float, list[dict[str, float]]]:
+    """Return the penalty with the smallest held-out error, and the error of each.
+
+    Errors are mean squares over rows and targets, computed from the moments of the rows held out.
+    """
+    if train.weight == 0 or held_out.weight == 0:
+        raise ValueError("Too few rows to hold some out; give one alpha instead of several.")
+    gram, cross = _normal_equations(train, intercept)
+    path = RidgePath(gram, cross) if _are_similar(_units(gram)) else None
+    errors = []
+    for alpha in alphas:
+        coef = _coefficients(gram, cross, alpha) if path is None else path.at(alpha)
+        error = _squared_error(held_out, coef, _intercept(train, coef, intercept))
+        errors.append({"alpha": alpha, "held_out_error": error})
+    best = min(errors, key=lambda entry: entry["held_out_error"])
+    return best["alpha"], errors
+
+
+class RidgePath:
+    """Ridge solutions for any penalty from one eigendecomposition."""
+
+    def __init__(self, gram: Array, cross: Array) -> None:
+        values, self.basis = scipy.linalg.eigh(gram)
+        self.values = np.maximum(values, 0.0)
+        self.inside = self.basis.T @ cross
+
+    def at(self, alpha: float) -> Array:
+        """Return the coefficients for one penalty."""
+        floor = np.finfo(float).eps * len(self.values) * self.values[-1]
+        shrunk = np.where(self.values > floor, self.values, 0.0) + alpha
+        inverse = np.divide(1.0, shrunk, out=np.zeros_like(shrunk), where=shrunk > 0)
+        coef: Array = self.basis @ (inverse[:, None] * self.inside)
+        return coef
+
+
+def _squared_error(moments: Moments, coef: Array, intercept: Array) -> float:
+    """Return the mean squared error of a model on the rows that the moments describe."""
+    bias = moments.target_mean - moments.mean @ coef - intercept
+    residual = (
+        moments.target_scatter
+        - 2.0 * np.einsum("jt,jt->t", coef, moments.cross)
+        + np.einsum("jt,jt->t", coef, moments.scatter @ coef)
+    )
+    return float(np.mean(residual / moments.weight + bias**2))
+
+
+def _normal_equations(moments: Moments, intercept: bool) -> tuple[Array, Array]:
+    """Return Z^T Z and Z^T Y, about the means where there is an intercept."""
+    if intercept:
+        return moments.scatter, moments.cross
+    gram = moments.scatter + moments.weight * np.outer(moments.mean, moments.mean)
+    cross = moments.cross + moments.weight * np.outer(moments.mean, moments.target_mean)
+    return gram, cross
+
+
+def _intercept(moments: Moments, coef: Array, intercept: bool) -> Array:
+    if not intercept:
+        return np.zeros(coef.shape[1])
+    found: Array = moments.target_mean - moments.mean @ coef
+    return found

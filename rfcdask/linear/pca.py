@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from numbers import Integral
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.linalg
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils._param_validation import Interval, RealNotInt
 from sklearn.utils.extmath import svd_flip
 from sklearn.utils.validation import check_is_fitted
 
 from rfcdask.display.charts import Chart, curve
 from rfcdask.display.html import Facts, HTMLReprMixin
 from rfcdask.display.numbers import count, share
-from rfcdask.features.lazy_output import lazy_on_dask
+from rfcdask.features.lazy import lazy_on_dask
 from rfcdask.kernels.types import Array, DaskArray
-from rfcdask.linear.accumulate import Fold, collect, matrix_and_weights
+from rfcdask.linear.accumulate import accumulate_moments
+from rfcdask.linear.inputs import check_matrix
 from rfcdask.linear.moments import Moments
 from rfcdask.linear.predict import map_rows, score_dtype
 
@@ -52,6 +55,16 @@ class PCA(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     (1000, 2)
     """
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "n_components": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(RealNotInt, 0, 1, closed="neither"),
+            None,
+        ],
+        "whiten": ["boolean"],
+        "progress": "no_validation",
+    }
+
     def __init__(
         self, n_components: int | float | None = None, *, whiten: bool = False, progress: Any = None
     ) -> None:
@@ -69,22 +82,17 @@ class PCA(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         client : distributed.Client, optional
             Where to compute: this client, else the current one, else local threads.
         """
-        self._decompose(self._sum(X, client, reset=True))
-        return self
+        return self._add_rows(X, client, None)
 
     def partial_fit(self, X: Any, y: Any = None, *, client: Any = None) -> Self:
         """Add more rows; the result is that of one `fit` on all rows."""
-        before: Moments | None = getattr(self, "moments_", None)
-        moments = self._sum(X, client, reset=before is None)
-        self._decompose(moments if before is None else before.merge(moments))
-        return self
+        return self._add_rows(X, client, getattr(self, "moments_", None))
 
     def merge(self, other: PCA) -> Self:
         """Add the rows another PCA was fitted on; returns this one."""
         check_is_fitted(self)
         check_is_fitted(other)
-        self._decompose(self.moments_.merge(other.moments_))
-        return self
+        return self._decompose(self.moments_.merge(other.moments_))
 
     def transform(self, X: Any) -> Array | DaskArray:
         """Return the components of each row; lazy on dask arrays."""
@@ -135,24 +143,17 @@ class PCA(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def _n_features_out(self) -> int:
         return int(self.n_components_)
 
-    def _sum(self, X: Any, client: Any, reset: bool) -> Moments:
-        matrix, _, starts = matrix_and_weights(self, X, None, reset)
-        self._check_components(matrix.shape[1])
-        return collect(matrix, (), Fold(0, starts), client, self.progress)[0]
+    def _add_rows(self, X: Any, client: Any, before: Moments | None) -> Self:
+        self._validate_params()
+        matrix = check_matrix(self, X, reset=before is None)
+        if self.n_components is not None and self.n_components > matrix.shape[1]:
+            raise ValueError(
+                f"n_components={self.n_components} must be at most n_features={matrix.shape[1]}."
+            )
+        moments, _ = accumulate_moments(matrix, client=client, progress=self.progress)
+        return self._decompose(moments if before is None else before.merge(moments))
 
-    def _check_components(self, n_features: int) -> None:
-        wanted: Any = self.n_components
-        whole = isinstance(wanted, (int, np.integer)) and not isinstance(wanted, bool)
-        if wanted is None or (whole and 1 <= wanted <= n_features):
-            return
-        if isinstance(wanted, (float, np.floating)) and 0 < wanted < 1:
-            return
-        raise ValueError(
-            f"n_components={wanted!r} must be an integer between 1 and n_features={n_features}, "
-            "or a part of the variance between 0 and 1."
-        )
-
-    def _decompose(self, moments: Moments) -> None:
+    def _decompose(self, moments: Moments) -> Self:
         if moments.rows < 2:
             raise ValueError(f"PCA needs at least 2 rows; there is n_samples={moments.rows}.")
         self.moments_ = moments
@@ -168,6 +169,7 @@ class PCA(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         self.explained_variance_ratio_ = values[:k] / total if total > 0 else np.zeros(k)
         self.singular_values_ = np.sqrt(values[:k] * (moments.rows - 1))
         self.noise_variance_ = float(values[k:most].mean()) if k < most else 0.0
+        return self
 
     def _count(self, values: Array, most: int) -> int:
         """Return how many components to keep of those the rows can show."""

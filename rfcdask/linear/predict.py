@@ -1,34 +1,144 @@
-"""Linear scores of fitted models, lazy on dask arrays, and scoring in bounded memory."""
+"""Predictions of fitted linear models, lazy on dask arrays, and their scores in bounded memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from numbers import Integral, Real
 from typing import Any
 
 import dask.array as da
 import numpy as np
 import scipy.special
-from sklearn.utils.validation import validate_data
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import Tags
+from sklearn.utils._param_validation import Interval
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from rfcdask.execution.blocks import consecutive_groups, stream_folds
-from rfcdask.execution.executor import Fold, open_executor
-from rfcdask.execution.progress import track
+from rfcdask.display.html import Facts, HTMLReprMixin
+from rfcdask.display.numbers import count
 from rfcdask.kernels.arrays import check_finite, feature_dtype
 from rfcdask.kernels.types import Array, DaskArray
+from rfcdask.linear.checks import check_block_weights, check_total_weight, dense, encode_labels
 from rfcdask.linear.inputs import (
-    as_labels,
-    as_matrix,
-    check_target,
-    check_weights,
-    dense,
+    check_labels,
+    check_matrix,
+    check_sample_weight,
+    check_targets,
+    fold_blocks,
     make_blocks,
-    require_good_weights,
-    require_weight,
+    require_y,
 )
-from rfcdask.linear.labels import encode
+
+SHOWN_CLASSES = 6
+"""More classes than this are counted, not listed."""
+SCORED_BLOCKS = 16
+"""Blocks that are scored by one task."""
+COMMON_CONSTRAINTS: dict[str, Any] = {
+    "fit_intercept": ["boolean"],
+    "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+    "random_state": [
+        Interval(Integral, 0, None, closed="left"),
+        np.random.RandomState,
+        np.random.Generator,
+        None,
+    ],
+    "progress": "no_validation",
+}
+"""What scikit-learn checks of the parameters that linear models share."""
 
 RowFunction = Callable[[Array], Array]
+
+
+class LinearModel(HTMLReprMixin, BaseEstimator):
+    """Base of the linear models; not for direct use."""
+
+    coef_: Array
+    intercept_: Any
+    n_features_in_: int
+
+    def _facts(self) -> Facts:
+        found = [("columns", count(self.n_features_in_))]
+        classes = getattr(self, "classes_", None)
+        if classes is not None:
+            names = ", ".join(str(name) for name in classes[:SHOWN_CLASSES])
+            more = len(classes) - SHOWN_CLASSES
+            found.append(("classes", names + (f" and {count(more)} more" if more > 0 else "")))
+        return found
+
+    def _map_scores(self, X: Any, *, flat: bool) -> Array | DaskArray:
+        """Return the scores of rows, of shape (n,) where that is asked for."""
+        check_is_fitted(self, "coef_")
+        scores = LinearScores(self.coef_, self.intercept_, flat)
+        return map_rows(self, X, scores, None if flat else len(scores.coef), score_dtype(X))
+
+
+class LinearClassifierMixin(ClassifierMixin):
+    """Scores, classes and accuracy of a model with `coef_`, `intercept_` and `classes_`."""
+
+    def decision_function(self, X: Any) -> Array | DaskArray:
+        """Return scores: one a row for two classes, else one a class; lazy on dask arrays."""
+        check_is_fitted(self, "coef_")
+        return self._map_scores(X, flat=len(self.coef_) == 1)
+
+    def predict(self, X: Any) -> Array | DaskArray:
+        """Return the class of each row; lazy on dask arrays."""
+        check_is_fitted(self, "coef_")
+        predictor = ClassPredictor(self.coef_, self.intercept_, self.classes_)
+        return map_rows(self, X, predictor, None, self.classes_.dtype)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> float:
+        """Return the accuracy, computed block by block in bounded memory."""
+        check_is_fitted(self, "coef_")
+        matrix = check_matrix(self, X)
+        blocks = make_blocks(
+            matrix, check_labels(y, matrix), check_sample_weight(sample_weight, matrix)
+        )
+        fold = _CountRight(ClassPredictor(self.coef_, self.intercept_, self.classes_))
+        parts = list(
+            fold_blocks(blocks, fold, (0.0, 0.0), client, "scoring", group_size=SCORED_BLOCKS)
+        )
+        total = sum(part[1] for part in parts)
+        check_total_weight(total)
+        return float(sum(part[0] for part in parts) / total)
+
+
+class LinearRegressorMixin(RegressorMixin):
+    """Predictions and R^2 of a model with `coef_` and `intercept_`."""
+
+    def predict(self, X: Any) -> Array | DaskArray:
+        """Return the prediction for each row; lazy on dask arrays."""
+        check_is_fitted(self, "coef_")
+        return self._map_scores(X, flat=self.coef_.ndim == 1)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> float:
+        """Return R^2, computed block by block in bounded memory."""
+        check_is_fitted(self, "coef_")
+        matrix = check_matrix(self, X)
+        require_y(y, self)
+        targets = check_targets(y, matrix)
+        blocks = make_blocks(matrix, targets, check_sample_weight(sample_weight, matrix))
+        scores = LinearScores(self.coef_, self.intercept_)
+        known, given = len(scores.coef), 1 if targets.ndim == 1 else targets.shape[1]
+        if known != given:
+            raise ValueError(
+                f"y has {given} target(s) a row and the model predicts {known}; give all of them."
+            )
+        state = np.zeros((4, known))
+        parts = fold_blocks(
+            blocks, _SumSquares(scores), state, client, "scoring", group_size=SCORED_BLOCKS
+        )
+        weight, mean, spread, miss = reduce(_merge_squares, parts)
+        check_total_weight(float(weight[0]))
+        # As scikit-learn has it: of a target that never changes all is explained, or nothing.
+        constant = spread <= weight * (8 * np.finfo(float).eps * mean) ** 2
+        explained = 1.0 - miss / np.where(constant, 1.0, spread)
+        return float(np.mean(np.where(constant, (miss == 0).astype(float), explained)))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
 
 def map_rows(
@@ -41,8 +151,7 @@ def map_rows(
     if not isinstance(X, da.Array):
         X = validate_data(estimator, X, reset=False, dtype="numeric")
         return function(X.astype(feature_dtype(X.dtype), copy=False))
-    matrix = as_matrix(X, estimator, keep_empty=True)
-    validate_data(estimator, matrix, reset=False, skip_check_array=True)
+    matrix = check_matrix(estimator, X, keep_empty=True)
     meta = np.empty((0,) * (1 if width is None else 2), dtype)
     if width is None:
         return matrix.map_blocks(_on_block, function, drop_axis=1, dtype=dtype, meta=meta)
@@ -63,27 +172,20 @@ def score_dtype(X: Any) -> np.dtype[Any]:
 class LinearScores:
     """``x -> coef x + intercept``, small enough to travel inside a graph."""
 
-    def __init__(self, coef: Array, intercept: Array) -> None:
+    def __init__(self, coef: Array, intercept: Any, flat: bool = False) -> None:
         self.coef, self.intercept = np.atleast_2d(coef), np.atleast_1d(intercept)
+        self.flat = flat
 
     def __call__(self, X: Array) -> Array:
-        """Return scores of shape (n, outputs)."""
+        """Return scores of shape (n, outputs), or (n,)."""
         scores: Array = X @ self.coef.T.astype(X.dtype) + self.intercept.astype(X.dtype)
-        return scores
+        return scores.ravel() if self.flat else scores
 
 
-class Flattened(LinearScores):
-    """The same with a single column of scores made flat."""
-
-    def __call__(self, X: Array) -> Array:
-        """Return scores of shape (n,)."""
-        return super().__call__(X).ravel()
-
-
-class Classes(LinearScores):
+class ClassPredictor(LinearScores):
     """The class with the largest score."""
 
-    def __init__(self, coef: Array, intercept: Array, classes: Array) -> None:
+    def __init__(self, coef: Array, intercept: Any, classes: Array) -> None:
         super().__init__(coef, intercept)
         self.classes = classes
 
@@ -101,10 +203,10 @@ class Classes(LinearScores):
         return predicted
 
 
-class Probabilities(LinearScores):
+class ClassProbabilities(LinearScores):
     """The probability of each class under a logistic model."""
 
-    def __init__(self, coef: Array, intercept: Array, softmax: bool) -> None:
+    def __init__(self, coef: Array, intercept: Any, softmax: bool) -> None:
         super().__init__(coef, intercept)
         self.softmax = softmax
 
@@ -122,23 +224,14 @@ class Probabilities(LinearScores):
 class _CountRight:
     """Folds a block into (weight of rows predicted right, weight of all rows)."""
 
-    def __init__(self, model: Classes) -> None:
+    def __init__(self, model: ClassPredictor) -> None:
         self.model = model
 
     def __call__(self, state: Any, block: tuple[Any, ...], index: int) -> tuple[float, float]:
-        right = self.model.codes(dense(block[0])) == encode(
-            np.asarray(block[1]), self.model.classes
-        )
+        predicted = self.model.codes(dense(block[0]))
+        right = predicted == encode_labels(np.asarray(block[1]), self.model.classes)
         weights = _weights_of(block, len(right), index)
         return state[0] + float(weights @ right), state[1] + float(weights.sum())
-
-
-def _weights_of(block: tuple[Any, ...], n: int, index: int) -> Array:
-    if len(block) < 3:
-        return np.ones(n)
-    weights = np.asarray(block[2], float)
-    require_good_weights(weights, index)
-    return weights
 
 
 class _SumSquares:
@@ -154,67 +247,27 @@ class _SumSquares:
         weight = weights.sum()
         if weight == 0:
             return state
-        miss = y - LinearScores.__call__(self.model, X)
+        miss = y - self.model(X)
         if not np.isfinite(miss).all():
             check_finite(X)
         mean = weights @ y / weight
         squares = weights @ (y - mean) ** 2
-        return _joined(
-            state, np.array([np.full(len(mean), weight), mean, squares, weights @ miss**2])
-        )
+        found = np.array([np.full(len(mean), weight), mean, squares, weights @ miss**2])
+        return _merge_squares(state, found)
 
 
-def _joined(a: Array, b: Array) -> Array:
+def _weights_of(block: tuple[Any, ...], n: int, index: int) -> Array:
+    if len(block) < 3:
+        return np.ones(n)
+    weights = np.asarray(block[2], float)
+    check_block_weights(weights, index)
+    return weights
+
+
+def _merge_squares(a: Array, b: Array) -> Array:
     """Return weight, mean and squares about it, and misses, of two sets of rows together."""
     weight = a[0] + b[0]
     share = np.divide(b[0], weight, out=np.zeros_like(weight), where=weight > 0)
     apart = b[1] - a[1]
     squares = a[2] + b[2] + a[0] * share * apart**2
     return np.array([weight, a[1] + share * apart, squares, a[3] + b[3]])
-
-
-def _fold_all(X: Any, columns: tuple[Any, ...], fold: Fold, state: Any, client: Any) -> list[Any]:
-    blocks = make_blocks(X, *columns)
-    groups = consecutive_groups(len(blocks), 16)
-    found = []
-    with open_executor(client) as runner, track("scoring", float(sum(blocks.rows)), "rows") as bar:
-        parts = stream_folds(runner, blocks, groups, fold, state)
-        for group, part in zip(groups, parts, strict=True):
-            found.append(part)
-            bar.advance(sum(blocks.rows[index] for index in group))
-    return found
-
-
-def accuracy(
-    estimator: Any, model: Classes, X: Any, y: Any, sample_weight: Any, client: Any
-) -> float:
-    """Return the share of rows whose class is right."""
-    matrix = as_matrix(X, estimator)
-    validate_data(estimator, matrix, reset=False, skip_check_array=True)
-    columns = (as_labels(y, matrix), check_weights(sample_weight, matrix))
-    parts = _fold_all(matrix, columns, _CountRight(model), (0.0, 0.0), client)
-    total = sum(part[1] for part in parts)
-    require_weight(total)
-    return float(sum(part[0] for part in parts) / total)
-
-
-def determination(
-    estimator: Any, model: LinearScores, X: Any, y: Any, sample_weight: Any, client: Any
-) -> float:
-    """Return R^2, the mean over targets."""
-    matrix = as_matrix(X, estimator)
-    validate_data(estimator, matrix, reset=False, skip_check_array=True)
-    columns = (check_target(y, matrix, estimator), check_weights(sample_weight, matrix))
-    known, given = len(model.intercept), 1 if columns[0].ndim == 1 else columns[0].shape[1]
-    if known != given:
-        raise ValueError(
-            f"y has {given} target(s) a row and the model predicts {known}; give all of them."
-        )
-    state = np.zeros((4, known))
-    parts = _fold_all(matrix, columns, _SumSquares(model), state, client)
-    weight, mean, spread, miss = reduce(_joined, parts)
-    require_weight(float(weight[0]))
-    # As scikit-learn has it: of a target that never changes all is explained, or nothing.
-    constant = spread <= weight * (8 * np.finfo(float).eps * mean) ** 2
-    explained = 1.0 - miss / np.where(constant, 1.0, spread)
-    return float(np.mean(np.where(constant, (miss == 0).astype(float), explained)))

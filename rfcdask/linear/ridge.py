@@ -1,25 +1,144 @@
-"""Ridge regression, exact, from one pass over blocks larger than memory."""
+"""Ridge regression and classification, exact, from one pass over blocks larger than memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from numbers import Real
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import RegressorMixin
-from sklearn.utils import Tags
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from rfcdask.display.charts import Chart, curve
+from rfcdask.display.html import Facts
+from rfcdask.display.numbers import count, number
+from rfcdask.execution.executor import open_executor
 from rfcdask.kernels.seeds import seed_of
-from rfcdask.kernels.types import Array, DaskArray
-from rfcdask.linear.accumulate import Fold, collect, matrix_and_weights
-from rfcdask.linear.inputs import check_target, require_y
-from rfcdask.linear.moments import Moments
-from rfcdask.linear.predict import Flattened, LinearScores, determination, map_rows, score_dtype
-from rfcdask.linear.ridge_base import RidgeModel
+from rfcdask.kernels.types import DaskArray
+from rfcdask.linear.accumulate import accumulate_moments
+from rfcdask.linear.checks import check_total_weight
+from rfcdask.linear.inputs import (
+    ClassLabels,
+    check_labels,
+    check_matrix,
+    check_sample_weight,
+    check_targets,
+    read_labels,
+    require_y,
+)
+from rfcdask.linear.moments import Moments, choose_alpha, solve_ridge
+from rfcdask.linear.predict import (
+    COMMON_CONSTRAINTS,
+    LinearClassifierMixin,
+    LinearModel,
+    LinearRegressorMixin,
+)
+
+PENALTY = Interval(Real, 0, np.inf, closed="left")
 
 
-class Ridge(RegressorMixin, RidgeModel):
+class BaseRidge(LinearModel):
+    """What both models share: from moments to coefficients, and adding moments up."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = COMMON_CONSTRAINTS | {
+        "alpha": [PENALTY],
+        "alphas": ["array-like", None],
+    }
+    moments_: Moments
+
+    def merge(self, other: Any) -> Self:
+        """Add the rows another model of the same kind was fitted on; returns this model.
+
+        Only the sums travel, so stores in two places or the data of two days give the model of
+        all their rows. The penalty stays as it was.
+        """
+        check_is_fitted(self)
+        check_is_fitted(other)
+        if not np.array_equal(getattr(self, "classes_", 0), getattr(other, "classes_", 0)):
+            raise ValueError("Both models must know the same classes to be merged.")
+        return self._solve(self.moments_.merge(other.moments_))
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the held-out error of each of `alphas`; returns the axes.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            New ones are made otherwise.
+        """
+        check_is_fitted(self, "moments_")
+        chart = self._chart()
+        if chart is None:
+            raise ValueError("There is one alpha only and nothing to draw; give several alphas.")
+        return chart.plot(ax)
+
+    def _chart(self) -> Chart | None:
+        if not self.path_:
+            return None
+        tried = sorted((entry["alpha"], entry["held_out_error"]) for entry in self.path_)
+        alphas, errors = zip(*tried, strict=True)
+        return curve(alphas, errors, "alpha", "held-out error", log=True)
+
+    def _facts(self) -> Facts:
+        if not hasattr(self, "moments_"):
+            return []
+        rows = ("rows", count(self.moments_.rows))
+        return [*super()._facts(), rows, ("alpha", number(self.alpha_))]
+
+    def _check_data(
+        self, X: Any, y: Any, sample_weight: Any, reset: bool
+    ) -> tuple[DaskArray, DaskArray, DaskArray | None]:
+        self._validate_params()
+        for value in () if self.alphas is None else self.alphas:
+            if not isinstance(value, Real) or value not in PENALTY:
+                raise ValueError(f"alphas holds {value!r}; each alpha must be {PENALTY}.")
+        if self.alphas is not None and not len(self.alphas):
+            raise ValueError("alphas is empty; give at least one penalty.")
+        require_y(y, self)
+        matrix = check_matrix(self, X, reset=reset)
+        check = check_labels if isinstance(self, LinearClassifierMixin) else check_targets
+        weights = check_sample_weight(sample_weight, matrix)
+        return matrix, check(y, matrix), weights
+
+    def _fit_moments(
+        self,
+        X: DaskArray,
+        y: DaskArray,
+        weights: DaskArray | None,
+        client: Any,
+        before: Moments | None,
+        **classes: Any,
+    ) -> Self:
+        """Choose alpha on the rows held out where there are several, then use all rows."""
+        self.seed_ = seed_of(self.random_state)
+        train, held_out = accumulate_moments(
+            X,
+            y,
+            weights,
+            validation_fraction=0.0 if self.alphas is None else float(self.validation_fraction),
+            seed=self.seed_,
+            client=client,
+            progress=self.progress,
+            **classes,
+        )
+        self.alpha_ = float(self.alpha)
+        self.path_: list[dict[str, float]] = []
+        if self.alphas is not None:
+            alphas = [float(alpha) for alpha in self.alphas]
+            self.alpha_, self.path_ = choose_alpha(train, held_out, alphas, self.fit_intercept)
+        moments = train.merge(held_out)
+        check_total_weight(moments.weight)
+        return self._solve(moments if before is None else before.merge(moments))
+
+    def _solve(self, moments: Moments) -> Self:
+        self.moments_ = moments
+        coef, self.intercept_ = solve_ridge(moments, self.alpha_, self.fit_intercept)
+        self.coef_ = coef.T
+        return self
+
+
+class Ridge(LinearRegressorMixin, BaseRidge):
     """Linear least squares with a penalty, equal to scikit-learn's, in one pass.
 
     The pass sums ``Z^T Z`` and ``Z^T y``; everything else happens on these sums, which stay in
@@ -70,11 +189,8 @@ class Ridge(RegressorMixin, RidgeModel):
         random_state: Any = 0,
         progress: Any = None,
     ) -> None:
-        self.alpha = alpha
-        self.alphas = alphas
-        self.fit_intercept = fit_intercept
-        self.validation_fraction = validation_fraction
-        self.random_state = random_state
+        self.alpha, self.alphas, self.fit_intercept = alpha, alphas, fit_intercept
+        self.validation_fraction, self.random_state = validation_fraction, random_state
         self.progress = progress
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> Self:
@@ -88,59 +204,91 @@ class Ridge(RegressorMixin, RidgeModel):
         client : distributed.Client, optional
             Where to compute: this client, else the current one, else local threads.
         """
-        self._learn(self._sum(X, y, sample_weight, client, reset=True))
-        return self._flatten()
+        return self._add_rows(X, y, sample_weight, client, None)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> Self:
         """Add more rows and solve again; the result is that of one `fit` on all rows."""
-        before = getattr(self, "moments_", None)
-        self._learn(self._sum(X, y, sample_weight, client, reset=before is None), before)
-        return self._flatten()
+        return self._add_rows(X, y, sample_weight, client, getattr(self, "moments_", None))
 
-    def predict(self, X: Any) -> Array | DaskArray:
-        """Return the prediction for each row; lazy on dask arrays."""
-        check_is_fitted(self, "coef_")
-        intercept = np.asarray(self.intercept_)
-        if self.coef_.ndim == 1:
-            return map_rows(self, X, Flattened(self.coef_, intercept), None, score_dtype(X))
-        return map_rows(
-            self, X, LinearScores(self.coef_, intercept), len(self.coef_), score_dtype(X)
-        )
+    def _add_rows(
+        self, X: Any, y: Any, sample_weight: Any, client: Any, before: Moments | None
+    ) -> Self:
+        matrix, targets, weights = self._check_data(X, y, sample_weight, reset=before is None)
+        self.one_target_ = targets.ndim == 1
+        return self._fit_moments(matrix, targets, weights, client, before)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> float:
-        """Return R^2, computed block by block in bounded memory."""
-        check_is_fitted(self, "coef_")
-        model = LinearScores(self.coef_, np.asarray(self.intercept_))
-        return determination(self, model, X, y, sample_weight, client)
-
-    def _sum(
-        self, X: Any, y: Any, sample_weight: Any, client: Any, reset: bool
-    ) -> tuple[Moments, Moments]:
-        held_out = self._check_parameters()
-        require_y(y, self)
-        matrix, weights, starts = matrix_and_weights(self, X, sample_weight, reset)
-        target = check_target(y, matrix, self)
-        self.one_target_ = target.ndim == 1
-        self.seed_ = seed_of(self.random_state)
-        fold = Fold(
-            1 if target.ndim == 1 else int(target.shape[1]),
-            starts,
-            weights is not None,
-            held_out,
-            self.seed_,
-        )
-        return collect(matrix, (target, weights), fold, client, self.progress)
-
-    def _flatten(self) -> Self:
+    def _solve(self, moments: Moments) -> Self:
+        super()._solve(moments)
         if self.one_target_:
             self.coef_, self.intercept_ = self.coef_[0], float(self.intercept_[0])
         return self
 
-    def _set_from(self, moments: Moments) -> None:
-        self._solve(moments)
-        self._flatten()
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
+class RidgeClassifier(LinearClassifierMixin, BaseRidge):
+    """Ridge regression on labels of +1 and -1, one column a class, in one pass.
+
+    Parameters
+    ----------
+    alpha, alphas, fit_intercept, validation_fraction, random_state, progress
+        As in :class:`Ridge`.
+    class_weight : dict, "balanced" or None
+        Factors on the rows of each class.
+
+    Attributes
+    ----------
+    coef_ : array of shape (n_classes, n_features), one row for two classes
+    intercept_ : array of shape (n_classes,)
+    classes_ : array of shape (n_classes,)
+    alpha_, path_, moments_
+        As in :class:`Ridge`.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = BaseRidge._parameter_constraints | {
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+    }
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        alphas: Sequence[float] | None = None,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        validation_fraction: float = 0.1,
+        random_state: Any = 0,
+        progress: Any = None,
+    ) -> None:
+        self.alpha, self.alphas, self.fit_intercept = alpha, alphas, fit_intercept
+        self.class_weight, self.validation_fraction = class_weight, validation_fraction
+        self.random_state, self.progress = random_state, progress
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> Self:
+        """Sum over all rows and solve; see :meth:`Ridge.fit`."""
+        matrix, column, weights = self._check_data(X, y, sample_weight, reset=True)
+        with open_executor(client) as executor:
+            labels = read_labels(executor, column)
+        self.classes_ = labels.classes
+        factors = labels.weights(self.class_weight)
+        column, known = labels.for_training(column, matrix)
+        return self._fit_moments(
+            matrix, column, weights, client, None, classes=known, class_weights=factors
+        )
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, client: Any = None
+    ) -> Self:
+        """Add more rows and solve again. The first call needs `classes`, all labels there are."""
+        before = getattr(self, "moments_", None)
+        if before is None:
+            if classes is None:
+                raise ValueError("classes must be passed on the first call to partial_fit.")
+            self.classes_ = np.unique(classes)
+        if self.class_weight == "balanced":
+            raise ValueError(
+                "class_weight='balanced' needs all labels at once; use fit, or give a dict."
+            )
+        matrix, column, weights = self._check_data(X, y, sample_weight, reset=before is None)
+        factors = ClassLabels.known(self.classes_).weights(self.class_weight)
+        return self._fit_moments(
+            matrix, column, weights, client, before, classes=self.classes_, class_weights=factors
+        )

@@ -12,16 +12,13 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from rfcdask.data import Dataset
-from rfcdask.data.sample import to_dense
 from rfcdask.data.stats import ColumnStats, column_stats, merge
 from rfcdask.data.views import standardized
-from rfcdask.execution.blocks import consecutive_groups, stream_folds
-from rfcdask.execution.executor import open_executor
-from rfcdask.execution.progress import track
-from rfcdask.features.lazy_output import lazy_on_dask
-from rfcdask.kernels.arrays import check_finite, feature_dtype
-from rfcdask.kernels.types import Array, DaskArray, FloatArray
-from rfcdask.linear.inputs import as_matrix, dense, make_blocks
+from rfcdask.features.lazy import lazy_on_dask
+from rfcdask.kernels.arrays import check_finite, feature_dtype, to_dense
+from rfcdask.kernels.types import Array, FloatArray
+from rfcdask.linear.checks import dense
+from rfcdask.linear.inputs import check_matrix, fold_blocks, make_blocks
 
 
 @lazy_on_dask
@@ -54,9 +51,8 @@ class Standardizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         client : distributed.Client, optional
             Where to compute: this client, else the current one, else local threads.
         """
-        matrix = as_matrix(X, self)
-        validate_data(self, X, reset=True, skip_check_array=True)
-        stats = _statistics(matrix, client)
+        blocks = make_blocks(check_matrix(self, X, reset=True))
+        stats = merge(list(fold_blocks(blocks, _add_block, None, client, "column statistics")))
         wrong = ~np.isfinite(stats.variance)
         if wrong.any():
             raise ValueError(
@@ -85,8 +81,7 @@ class Standardizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             X = validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite=False)
             check_finite(X)
             return _standard(X, self.mean_, self.deviation_, feature_dtype(X.dtype))
-        matrix = as_matrix(X, self, keep_empty=True)
-        validate_data(self, matrix, reset=False, skip_check_array=True)
+        matrix = check_matrix(self, X, keep_empty=True)
         dtype = feature_dtype(matrix.dtype)
         function = partial(_standard, mean=self.mean_, deviation=self.deviation_, dtype=dtype)
         return matrix.map_blocks(function, dtype=dtype, meta=np.empty((0, 0), dtype))
@@ -95,20 +90,6 @@ class Standardizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _statistics(X: DaskArray, client: Any) -> ColumnStats:
-    blocks = make_blocks(X)
-    with (
-        open_executor(client) as runner,
-        track("column statistics", float(X.shape[0]), "rows") as reporter,
-    ):
-        parts = []
-        groups = consecutive_groups(len(blocks), 1)
-        for index, part in enumerate(stream_folds(runner, blocks, groups, _add_block, None)):
-            parts.append(part)
-            reporter.advance(blocks.rows[index])
-    return merge(parts)
 
 
 def _add_block(_: Any, block: tuple[Any, ...], index: int) -> ColumnStats:

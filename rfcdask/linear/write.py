@@ -131,11 +131,11 @@ def _write_blocks(
     fold = _WriteBlock(work, rows.shape, rows.dtype.str, sizes[0], work.read(_BEGUN))
     left = [(index,) for index in range(len(sizes)) if not fold.is_written(index)]
     with (
-        open_executor(client) as runner,
+        open_executor(client) as executor,
         track("writing", float(rows.shape[0]), "rows", progress=progress) as reporter,
     ):
         reporter.advance(rows.shape[0] - sum(sizes[index] for (index,) in left))
-        for count in stream_folds(runner, Blocks(rows), left, fold, 0):
+        for count in stream_folds(executor, Blocks(rows), left, fold, 0):
             reporter.advance(count)
     work.write("zarr.json", fold.encoded()["zarr.json"])
 

@@ -45,7 +45,7 @@ PERSISTABLE = {
     "SGDClassifier": "rfcdask.linear.sgd.classifier",
     "SGDRegressor": "rfcdask.linear.sgd.regressor",
     "Ridge": "rfcdask.linear.ridge",
-    "RidgeClassifier": "rfcdask.linear.ridge_classifier",
+    "RidgeClassifier": "rfcdask.linear.ridge",
     "Standardizer": "rfcdask.linear.standardize",
     "PCA": "rfcdask.linear.pca",
     "Moments": "rfcdask.linear.moments",

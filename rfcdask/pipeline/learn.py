@@ -10,13 +10,10 @@ from sklearn.pipeline import Pipeline
 
 from rfcdask.data import Dataset
 from rfcdask.data.columns import remember
-from rfcdask.execution.blocks import consecutive_groups, stream_folds
-from rfcdask.execution.executor import open_executor
-from rfcdask.execution.progress import track
 from rfcdask.kernels.types import Array
 from rfcdask.linear import RidgeClassifier, SGDClassifier
-from rfcdask.linear.inputs import dense, make_blocks
-from rfcdask.linear.labels import encode
+from rfcdask.linear.checks import dense, encode_labels
+from rfcdask.linear.inputs import fold_blocks, make_blocks
 from rfcdask.persist.models import load, save
 from rfcdask.pipeline.choose import map_path
 from rfcdask.pipeline.context import Context
@@ -96,8 +93,8 @@ class _Count:
         self.model, self.classes = model, classes
 
     def __call__(self, state: Array, block: tuple[Any, ...], index: int) -> Array:
-        true = encode(np.asarray(block[1]), self.classes)
-        predicted = encode(np.asarray(self.model.predict(dense(block[0]))), self.classes)
+        true = encode_labels(np.asarray(block[1]), self.classes)
+        predicted = encode_labels(np.asarray(self.model.predict(dense(block[0]))), self.classes)
         k = len(self.classes)
         return np.asarray(state + np.bincount(true * k + predicted, minlength=k * k).reshape(k, k))
 
@@ -110,13 +107,9 @@ def confusion(model: Any, X: Any, test: Dataset, client: Any) -> Array:
     classes = np.asarray(test.classes)
     k = len(classes)
     blocks = make_blocks(X, test.y)
-    groups = consecutive_groups(len(blocks), 4)
     total = zero = np.zeros((k, k), np.int64)
-    with open_executor(client) as runner, track("scoring", float(X.shape[0]), "rows") as reporter:
-        parts = stream_folds(runner, blocks, groups, _Count(model, classes), zero)
-        for group, part in zip(groups, parts, strict=True):
-            total = total + part
-            reporter.advance(sum(blocks.rows[index] for index in group))
+    for part in fold_blocks(blocks, _Count(model, classes), zero, client, "scoring", group_size=4):
+        total = total + part
     return total
 
 

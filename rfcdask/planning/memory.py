@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from dask.utils import format_bytes
 
 from rfcdask.features.methods import METHODS
-from rfcdask.linear.sgd.preconditioner import FULL, rows_wanted
-from rfcdask.linear.sgd.schedule import blocks_mixed
+from rfcdask.linear.sgd.optimizer import FULL_FEATURES, preconditioner_rows
+from rfcdask.linear.sgd.step import blocks_mixed
 from rfcdask.planning.work import HELDOUT_ROWS, Resources, Workload, keeps_features
 from rfcdask.selection.candidates import ROW_BLOCK, TILE
 from rfcdask.selection.columns import BATCH
@@ -100,7 +100,7 @@ def _train_parts(work: Workload, place: Resources) -> Parts:
         held = work.all_features / workers + (0 if workers == 1 else mixed * work.z_block)
     j = work.n_components
     model = 6 * work.outputs * (j + 1) * 8
-    geometry = min(rows_wanted(j), work.rows) * j * 24 + min(j, FULL) ** 2 * 32
+    geometry = min(preconditioner_rows(j), work.rows) * j * 24 + min(j, FULL_FEATURES) ** 2 * 32
     return {"blocks of features": held, "preconditioner": float(geometry + model)}
 
 

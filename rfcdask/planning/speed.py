@@ -19,11 +19,10 @@ from rfcdask.kernels import get_kernel
 from rfcdask.kernels.hot_loop import CosineBlock
 from rfcdask.kernels.threads import available_cpus, map_tiles, one_blas_thread
 from rfcdask.kernels.types import Array, DaskArray, Matrix
-from rfcdask.linear.inputs import dense
+from rfcdask.linear.checks import dense
 from rfcdask.linear.sgd.losses import HINGE
-from rfcdask.linear.sgd.preconditioner import make_preconditioner, rows_wanted
-from rfcdask.linear.sgd.step import Lesson, learn
-from rfcdask.linear.sgd.training import fresh_state
+from rfcdask.linear.sgd.optimizer import fit_preconditioner, preconditioner_rows
+from rfcdask.linear.sgd.step import TrainingConfig, TrainingState, train_on_blocks
 from rfcdask.planning.memory import columns_fetched
 from rfcdask.planning.work import HELDOUT_ROWS, Resources, Workload, keeps_features
 from rfcdask.selection.candidates import TILE
@@ -211,25 +210,25 @@ def measure_block(
 def _learning(Z: Array, outputs: int, n_rows: int, rng: np.random.Generator) -> dict[str, float]:
     k = max(outputs, 2)
     y = rng.integers(0, k, len(Z))
-    wanted = rows_wanted(Z.shape[1])
+    wanted = preconditioner_rows(Z.shape[1])
     ones = np.ones(len(Z), np.float32)
     batch = int(np.clip(2 ** int(np.log2(max(n_rows / 40, 8))), 8, 256))
-    lesson = Lesson(
+    config = TrainingConfig(
         loss=HINGE,
-        outputs=outputs,
+        n_outputs=outputs,
         alpha=1.0 / n_rows,
-        eta=1.0,
-        horizon=1e6,
-        batch=batch,
+        eta0=1.0,
+        n_steps=1e6,
+        batch_size=batch,
         seed=0,
         classes=np.arange(k),
         class_weights=np.ones(k),
     )
     few = min(len(Z), 2 * Z.shape[1] + 256)
-    estimate, P = _timed(lambda: make_preconditioner(Z[:few], ones[:few], 1.0 / n_rows, True))
-    state = fresh_state(Z.shape[1], outputs)
-    learn(state, lesson, P, (0,), 0, 0, (Z[:64], y[:64]))
-    seconds, _ = _timed(lambda: learn(state, lesson, P, (0,), 0, 0, (Z, y)))
+    estimate, P = _timed(lambda: fit_preconditioner(Z[:few], ones[:few], 1.0 / n_rows, True))
+    state = TrainingState.zero(Z.shape[1], outputs)
+    train_on_blocks(state, config, P, (0,), 0, 0, (Z[:64], y[:64]))
+    seconds, _ = _timed(lambda: train_on_blocks(state, config, P, (0,), 0, 0, (Z, y)))
     return {"learn": seconds / len(Z), "precondition": estimate * max(1.0, wanted / few)}
 
 

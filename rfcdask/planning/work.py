@@ -15,7 +15,7 @@ from rfcdask.execution.failures import workers_of
 from rfcdask.features.compressed import memory_budget
 from rfcdask.features.methods import METHODS
 from rfcdask.kernels.threads import available_cpus
-from rfcdask.linear.sgd.caching import _budget
+from rfcdask.linear.sgd.training import memory_for_features
 
 STEPS = ("fit", "transform", "train", "compare")
 HELDOUT_ROWS = 1000
@@ -116,7 +116,7 @@ def find_resources(client: Any = None) -> Resources:
         "driver_base": max(psutil.Process().memory_info().rss, _IMPORTS) + _FIRST_WORK,
         "driver_limit": _free_memory(),
         "selection_budget": memory_budget(),
-        "persist_budget": _budget(chosen),
+        "persist_budget": memory_for_features(chosen),
     }
     if chosen is None:
         threads = max(local_threads(), 1)

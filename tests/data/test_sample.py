@@ -23,9 +23,8 @@ from rfcdask.data.sample import (
     pick,
     require_known_rows,
     take_rows,
-    to_dense,
 )
-from rfcdask.kernels.arrays import NotFiniteError
+from rfcdask.kernels.arrays import NotFiniteError, to_dense
 from rfcdask.kernels.seeds import draw_rows
 from tests.reference import random_csr
 

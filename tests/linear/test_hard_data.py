@@ -267,7 +267,9 @@ def test_labels_of_two_kinds_in_two_blocks() -> None:
 
 def test_huber_needs_a_width() -> None:
     for wrong in (-1, 0, "a", None):
-        with pytest.raises(ValueError, match=r"epsilon=.* must be a positive number"):
+        with pytest.raises(
+            ValueError, match=r"'epsilon' .* must be a float in the range \(0.0, inf\)"
+        ):
             rf.SGDRegressor("huber", epsilon=wrong).fit(PLAIN, TARGET)
 
 

@@ -17,7 +17,7 @@ import pytest
 import rfcdask as rf
 from rfcdask.kernels.types import Array
 from rfcdask.linear.sgd import training
-from rfcdask.linear.sgd.step import State, learn
+from rfcdask.linear.sgd.step import TrainingState, train_on_blocks
 
 BENCHMARK = Path(__file__).resolve().parents[2] / "workflows" / "benchmarks" / "bench_memory.py"
 
@@ -52,12 +52,12 @@ def test_a_slow_learner_holds_a_fixed_number_of_blocks(
     Z = X.map_blocks(living.make, meta=np.empty((0, 0), np.float32))
     y = np.arange(rows * 20) % 2
 
-    def slow(*args: Any) -> State:
+    def slow(*args: Any) -> TrainingState:
         time.sleep(0.02)
-        return learn(*args)
+        return train_on_blocks(*args)
 
-    monkeypatch.setattr(training, "learn", slow)
-    monkeypatch.setattr(training, "rows_wanted", lambda n_features: 200)
+    monkeypatch.setattr(training, "train_on_blocks", slow)
+    monkeypatch.setattr(training, "preconditioner_rows", lambda n_features: 200)
     rf.SGDClassifier(epochs=1, random_state=0, persist=False).fit(Z, y)
     assert living.made >= rows
     # eight in use, eight ahead, and what the pool's threads have just let go

@@ -15,8 +15,8 @@ import rfcdask as rf
 from rfcdask.execution.blocks import Blocks
 from rfcdask.execution.executor import open_executor
 from rfcdask.kernels.types import Array
-from rfcdask.linear.sgd import caching as persistence
-from rfcdask.linear.sgd.caching import Costs, seconds_to_compute
+from rfcdask.linear.sgd import training as persistence
+from rfcdask.linear.sgd.training import is_cheaper_to_keep, seconds_to_compute
 from tests.linear_data import blobs, lazy
 
 EPOCHS = 4
@@ -66,7 +66,7 @@ def test_dear_features_are_kept() -> None:
 def test_the_measured_time_decides(
     seconds: float, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(persistence, "seconds_to_compute", lambda runner, blocks: seconds)
+    monkeypatch.setattr(persistence, "seconds_to_compute", lambda executor, blocks: seconds)
     work = Work()
     train("auto", work)
     assert work.calls == N_BLOCKS if kept else work.calls >= RECOMPUTED
@@ -108,14 +108,14 @@ def test_the_cheaper_of_two_sums_is_taken(passes: int, compute: float, fetch: fl
     kept = compute + passes * fetch  # computed once, read in every pass
     again = passes * compute
     if abs(kept - again) > 1e-9 * (kept + again):
-        assert Costs(passes, compute, fetch).keeping_is_cheaper == (kept < again)
+        assert is_cheaper_to_keep(passes, compute, fetch) == (kept < again)
 
 
 def test_blocks_are_timed_where_they_are_computed(cluster_client: Any) -> None:
     blocks = Blocks(Work(seconds=0.03).features())
     for client in (None, cluster_client):
-        with open_executor(client) as runner:
-            assert seconds_to_compute(runner, blocks) >= 0.03
+        with open_executor(client) as executor:
+            assert seconds_to_compute(executor, blocks) >= 0.03
 
 
 def test_what_fails_while_it_is_timed_is_told_by_the_training(cluster_client: Any) -> None:

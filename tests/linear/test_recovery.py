@@ -19,7 +19,13 @@ import rfcdask as rf
 from rfcdask.kernels.types import Array
 from rfcdask.linear.sgd import training
 from rfcdask.linear.sgd.checkpoint import Checkpoint
-from rfcdask.linear.sgd.step import Lesson, State, learn, pick_rows, study
+from rfcdask.linear.sgd.step import (
+    TrainingConfig,
+    TrainingState,
+    preconditioner_from,
+    sample_rows,
+    train_on_blocks,
+)
 from tests.linear_data import blobs, lazy
 
 
@@ -50,8 +56,8 @@ def fails_once_a_block(block: Array, marker: Path) -> Array:
     return block
 
 
-def flaky_learn(marker: Path, *args: Any) -> State:
-    state = learn(*args)
+def flaky_train(marker: Path, *args: Any) -> TrainingState:
+    state = train_on_blocks(*args)
     if first_time(marker, f"step-{args[4]}-{args[5]}"):
         raise OSError("the result got lost after the work was done")
     return state
@@ -109,7 +115,7 @@ def test_steps_tried_again_never_train_twice(
 
     X, y = data()
     undisturbed = model().fit(X, y)
-    monkeypatch.setattr(training, "learn", partial(flaky_learn, tmp_path))
+    monkeypatch.setattr(training, "train_on_blocks", partial(flaky_train, tmp_path))
     found = model().fit(X, y, client=cluster_client)
     assert np.array_equal(found.coef_, undisturbed.coef_)
     assert len(list(tmp_path.iterdir())) == 3 * 4  # each of four groups in three epochs
@@ -117,12 +123,15 @@ def test_steps_tried_again_never_train_twice(
 
 def test_learning_changes_none_of_its_arguments() -> None:
     X, y = blobs(400, 5, 3)
-    lesson = Lesson(0, 3, 1e-3, 1.0, 100.0, 16, 0, classes=np.arange(3), class_weights=np.ones(3))
+    config = TrainingConfig(
+        0, 3, 1e-3, 1.0, 100.0, 16, 0, classes=np.arange(3), class_weights=np.ones(3)
+    )
     blocks = [(X[:200], y[:200]), (X[200:], y[200:])]
-    P = study(lesson, *(pick_rows(lesson, i, 0.5, block) for i, block in enumerate(blocks)))
-    before = State(np.ones((6, 3)), np.ones((6, 3)))
-    first = learn(before, lesson, P, (0, 1), 0, 0, *blocks)
-    second = learn(before, lesson, P, (0, 1), 0, 0, *blocks)
+    samples = [sample_rows(config, i, 0.5, block) for i, block in enumerate(blocks)]
+    P = preconditioner_from(config, *samples)
+    before = TrainingState(np.ones((6, 3)), np.ones((6, 3)))
+    first = train_on_blocks(before, config, P, (0, 1), 0, 0, *blocks)
+    second = train_on_blocks(before, config, P, (0, 1), 0, 0, *blocks)
     assert np.all(before.W == 1)
     assert np.all(before.mean == 1)
     assert np.array_equal(first.W, second.W)
@@ -145,21 +154,21 @@ def test_resuming_from_any_checkpoint(
     path = tmp_path / "deep" / "run.ckpt"
     calls = 0
 
-    def interrupted(*args: Any) -> State:
+    def interrupted(*args: Any) -> TrainingState:
         nonlocal calls
         calls += 1
         if calls > stop:
             raise InterruptedRunError
-        return learn(*args)
+        return train_on_blocks(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "learn", interrupted)
+        patch.setattr(training, "train_on_blocks", interrupted)
         with pytest.raises(InterruptedRunError):
             model(checkpoint=path, checkpoint_every=8, **more).fit(X, y)
     assert path.exists()
     calls = -100
     with monkeypatch.context() as patch:
-        patch.setattr(training, "learn", interrupted)
+        patch.setattr(training, "train_on_blocks", interrupted)
         resumed = model(checkpoint=path, checkpoint_every=8, **more).fit(X, y)
     assert calls == -100 + 12 - stop  # nothing was trained on twice
     assert np.array_equal(resumed.coef_, undisturbed.coef_)
@@ -201,14 +210,14 @@ def test_a_whole_process_killed_and_started_again(tmp_path: Path) -> None:
 def test_checkpoints_of_other_runs_and_broken_ones_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.ckpt"
     X, y = data()
-    state = State(np.zeros((9, 3)), np.zeros((9, 3)))
+    state = TrainingState(np.zeros((9, 3)), np.zeros((9, 3)))
     Checkpoint(path, {"seed": 1, "model": "SGDClassifier", "rows": 5}).save(state, 0, 1, [])
     with pytest.raises(ValueError, match="belongs to another run"):
         model(checkpoint=path).fit(X, y)
     path.write_bytes(b"not a checkpoint")
     with pytest.raises(ValueError, match="not a checkpoint that can be read"):
         model(checkpoint=path).fit(X, y)
-    state = State(np.full((9, 3), np.nan), np.zeros((9, 3)))
+    state = TrainingState(np.full((9, 3), np.nan), np.zeros((9, 3)))
     Checkpoint(path, {"seed": 1}).save(state, 0, 1, [])
     with pytest.raises(ValueError, match=r"can be read \(it holds values that are not finite\)"):
         model(checkpoint=path).fit(X, y)
@@ -222,13 +231,13 @@ def test_a_run_without_a_seed_is_resumed_with_the_seed_it_drew(
     path = tmp_path / "run.ckpt"
     open_seed = rf.SGDClassifier(epochs=3, checkpoint=path, checkpoint_every=1, persist=False)
 
-    def interrupted(*args: Any) -> State:
+    def interrupted(*args: Any) -> TrainingState:
         if args[4] == 1:
             raise InterruptedRunError
-        return learn(*args)
+        return train_on_blocks(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "learn", interrupted)
+        patch.setattr(training, "train_on_blocks", interrupted)
         with pytest.raises(InterruptedRunError):
             open_seed.fit(X, y)
     resumed = open_seed.fit(X, y)

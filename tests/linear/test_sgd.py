@@ -18,9 +18,8 @@ from sklearn.svm import LinearSVC
 import rfcdask as rf
 from rfcdask.execution.executor import ClusterExecutor
 from rfcdask.kernels.types import Array
-from rfcdask.linear import labels as labels_module
-from rfcdask.linear.sgd import schedule as order
-from rfcdask.linear.sgd import training
+from rfcdask.linear import inputs
+from rfcdask.linear.sgd import step, training
 from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, classification_slopes, regression_slopes
 from tests.linear_data import blobs, lazy
 
@@ -169,8 +168,8 @@ def test_labels_are_read_once_where_they_are_small(
 
     labels = lazy(y, 250).map_blocks(read, dtype="U9" if text else y.dtype, meta=y[:0])
     found, times = [], []
-    for size in (labels_module.KEEP_BYTES, len(y) - 1, 0):
-        monkeypatch.setattr(labels_module, "KEEP_BYTES", size)
+    for size in (inputs.KEEP_BYTES, len(y) - 1, 0):
+        monkeypatch.setattr(inputs, "KEEP_BYTES", size)
         reads.clear()
         found.append(rf.SGDClassifier(epochs=3, random_state=0).fit(lazy(X, 250), labels))
         times.append(sum(reads) // len(y))
@@ -277,7 +276,7 @@ def test_many_features_use_leading_directions_only() -> None:
     Z = RBFSampler(gamma=0.5, n_components=1100, random_state=0).fit_transform(X)
     Z = Z.astype(np.float32)
     model = rf.SGDClassifier(random_state=0).fit(lazy(Z[:2500], 500), y[:2500])
-    assert model._P.full.size == 0
+    assert model._preconditioner.full.size == 0
     exact = LinearSVC().fit(Z[:2500], y[:2500]).score(Z[2500:], y[2500:])
     assert model.score(Z[2500:], y[2500:]) > exact - 0.02
 
@@ -323,9 +322,9 @@ def test_the_geometry_of_steps_is_found_in_many_places(monkeypatch: pytest.Monke
     y = rng.integers(0, 2, 8 * 4200)
     X = np.zeros((len(y), 8), np.float32)
     X[np.arange(len(y)), np.arange(len(y)) // 4200] = 2 * y - 1 + 0.5 * rng.normal(size=len(y))
-    monkeypatch.setattr(order, "GROUP_BYTES", 1)  # as blocks of gigabytes: none are mixed
+    monkeypatch.setattr(step, "GROUP_BYTES", 1)  # as blocks of gigabytes: none are mixed
     model = rf.SGDClassifier("squared_hinge", random_state=0).fit(lazy(X, 4200), lazy(y, 4200))
     assert model.score(X, y) > 0.95
-    monkeypatch.setattr(training, "SPREAD", 1)
+    monkeypatch.setattr(training, "SAMPLED_BLOCKS", 1)
     with pytest.raises(ValueError, match="diverged"):
         rf.SGDClassifier("squared_hinge", random_state=0).fit(lazy(X, 4200), lazy(y, 4200))

@@ -21,7 +21,7 @@ import numpy as np
 
 import rfcdask as rf
 from rfcdask.linear.sgd import training
-from rfcdask.linear.sgd.step import State, learn
+from rfcdask.linear.sgd.step import TrainingState, train_on_blocks
 
 BLOCK, COLUMNS, FEATURES = 10_000, 10, 200
 
@@ -45,11 +45,11 @@ def run(rows: int, slowness: float) -> tuple[float, float]:
     if slowness:
         pause = slowness * (time.perf_counter() - start)
 
-        def slow(state: State, *rest: Any) -> State:
+        def slow(state: TrainingState, *rest: Any) -> TrainingState:
             time.sleep(pause * len(rest[2]))
-            return learn(state, *rest)
+            return train_on_blocks(state, *rest)
 
-        vars(training)["learn"] = slow
+        vars(training)["train_on_blocks"] = slow
     start = time.perf_counter()
     rf.SGDClassifier(epochs=1, random_state=0).fit(Z, y)
     seconds = time.perf_counter() - start

@@ -322,7 +322,7 @@ def _is_learned(name: str, value: Any) -> bool:
 def make_run(folder: Path) -> list[Files]:
     """Finish a small run, and leave beside it what an unfinished one has."""
     from rfcdask.linear.sgd.checkpoint import Checkpoint
-    from rfcdask.linear.sgd.step import State
+    from rfcdask.linear.sgd.step import TrainingState
     from rfcdask.pipeline import run_job
 
     X, y = rows_and_labels()
@@ -331,7 +331,8 @@ def make_run(folder: Path) -> list[Files]:
     out = folder / "run"
     run_job(None, out, settings=few, scheduler="threads", progress=False)
     np.savez(out / "sample.npz", X=X, y=y, test=X, labels=y)
-    Checkpoint(out / "training.npz", {"seed": 1}).save(State(X, X[0]), 1, 2, [{"loss": 0.5}])
+    state = TrainingState(X, X[0])
+    Checkpoint(out / "training.npz", {"seed": 1}).save(state, 1, 2, [{"loss": 0.5}])
     files = folder_files(folder)
     return [
         {

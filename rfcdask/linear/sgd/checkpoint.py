@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from rfcdask.kernels.types import Array
-from rfcdask.linear.sgd.step import State
+from rfcdask.linear.sgd.step import TrainingState
 from rfcdask.persist.files import atomic_file, disk_errors
 from rfcdask.persist.untrusted import faults_as, open_npz
 
+History = list[dict[str, float]]
+"""The losses of each epoch."""
 FORMAT = 1
 """Raised when what a checkpoint holds changes its meaning."""
 
@@ -34,7 +36,7 @@ class Checkpoint:
         self.path = Path(path)
         self.fingerprint = json.loads(json.dumps(fingerprint))
 
-    def save(self, state: State, epoch: int, group: int, history: list[dict[str, float]]) -> None:
+    def save(self, state: TrainingState, epoch: int, group: int, history: History) -> None:
         """Write a new state beside the old one and put it in its place."""
         about = {
             "format": FORMAT,
@@ -46,14 +48,14 @@ class Checkpoint:
         with disk_errors(self.path), atomic_file(self.path) as file:
             np.savez(file, W=state.W, mean=state.mean, about=np.array(json.dumps(about)))
 
-    def load(self) -> tuple[State, tuple[int, int], list[dict[str, float]]] | None:
+    def load(self) -> tuple[TrainingState, tuple[int, int], History] | None:
         """Return state, position and history, or None when there is no checkpoint."""
         if not self.path.exists():
             return None
         about, W, mean = self._read()
         self._require_same_run(about)
         with self._faults():
-            state = State(**(about["scalars"] | {"W": W, "mean": mean}))
+            state = TrainingState(**(about["scalars"] | {"W": W, "mean": mean}))
             epoch, group = map(int, about["position"])
             return state, (epoch, group), list(about["history"])
 

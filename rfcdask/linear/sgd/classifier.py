@@ -4,39 +4,41 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import ClassifierMixin
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from rfcdask.execution.blocks import Blocks
 from rfcdask.execution.executor import open_executor
 from rfcdask.kernels.types import Array, DaskArray
-from rfcdask.linear.inputs import as_labels, as_matrix, check_weights, make_blocks, require_y
-from rfcdask.linear.labels import Labels, class_weights, disorder, read_labels, to_learn_from
+from rfcdask.linear.inputs import (
+    ClassLabels,
+    check_labels,
+    check_matrix,
+    check_sample_weight,
+    make_blocks,
+    read_labels,
+    require_y,
+)
 from rfcdask.linear.predict import (
-    Classes,
-    Flattened,
-    LinearScores,
-    Probabilities,
-    accuracy,
+    ClassProbabilities,
+    LinearClassifierMixin,
     map_rows,
     score_dtype,
 )
-from rfcdask.linear.sgd import schedule as order
-from rfcdask.linear.sgd.base import StochasticModel
-from rfcdask.linear.sgd.caching import keep_or_recompute
+from rfcdask.linear.sgd.base import BaseSGD
 from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, SOFTMAX
-from rfcdask.linear.sgd.step import Lesson
+from rfcdask.linear.sgd.step import TrainingConfig, blocks_mixed, epoch_groups
+from rfcdask.linear.sgd.training import keep_features
 
-SORTED = 0.1
+SORTED_FROM = 0.1
 """A distance of the class mix of groups from the whole above which the order may do harm."""
 
 
-class SGDClassifier(ClassifierMixin, StochasticModel):
+class SGDClassifier(LinearClassifierMixin, BaseSGD):
     """Linear classifier trained by preconditioned, averaged stochastic gradient descent.
 
     Memory holds a bounded number of row blocks, however many there are. Blocks and rows are
@@ -109,6 +111,12 @@ class SGDClassifier(ClassifierMixin, StochasticModel):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = BaseSGD._parameter_constraints | {
+        "loss": [StrOptions({"hinge", "squared_hinge", "log_loss"})],
+        "multi_class": [StrOptions({"ovr", "multinomial"})],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+    }
+
     def __init__(
         self,
         loss: str = "hinge",
@@ -131,24 +139,13 @@ class SGDClassifier(ClassifierMixin, StochasticModel):
         random_state: Any = None,
         progress: Any = None,
     ) -> None:
-        self.loss = loss
-        self.alpha = alpha
-        self.epochs = epochs
-        self.multi_class = multi_class
-        self.fit_intercept = fit_intercept
-        self.batch_size = batch_size
-        self.eta0 = eta0
-        self.average = average
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.tol = tol
-        self.patience = patience
-        self.class_weight = class_weight
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
-        self.persist = persist
+        self.loss, self.multi_class, self.alpha, self.epochs = loss, multi_class, alpha, epochs
+        self.fit_intercept, self.batch_size, self.eta0 = fit_intercept, batch_size, eta0
+        self.average, self.early_stopping = average, early_stopping
+        self.validation_fraction, self.tol, self.patience = validation_fraction, tol, patience
+        self.class_weight, self.persist, self.progress = class_weight, persist, progress
+        self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
         self.random_state = random_state
-        self.progress = progress
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> Self:
         """Train from the beginning, or from the checkpoint.
@@ -163,31 +160,27 @@ class SGDClassifier(ClassifierMixin, StochasticModel):
             Where to compute: this client, else the current one, else local threads.
         """
         self._forget()
-        loss = self._loss_code()
-        matrix, labels_column, weights = self._columns(X, y, sample_weight)
-        seed = self._seed()
-        with open_executor(client) as runner:
-            labels = read_labels(runner, labels_column, keep=runner.local)
-            labels.require_two()
+        matrix, column, weights = self._check_data(X, y, sample_weight)
+        seed = self._choose_seed()
+        with open_executor(client) as executor:
+            labels = read_labels(executor, column)
             self.classes_ = labels.classes
-            labels_column, known = to_learn_from(labels, labels_column, matrix)
-            matrix = keep_or_recompute(runner, matrix, self.epochs, self.persist, client)
-            blocks = make_blocks(matrix, labels_column, weights)
-            ordered = _warn_if_sorted(labels, blocks, seed)
-            lesson = self._classes_lesson(matrix, labels, loss, weights is not None, seed)
-            lesson = replace(lesson, classes=known, ordered=ordered)
-            outcome = self._train(runner, blocks, lesson, self._course(matrix, lesson, labels))
-        self._keep(outcome, lesson)
+            column, codes = labels.for_training(column, matrix)
+            matrix = keep_features(executor, matrix, self.epochs, self.persist, client)
+            blocks = make_blocks(matrix, column, weights)
+            config = self._make_classifier_config(
+                matrix,
+                seed,
+                labels,
+                weighted=weights is not None,
+                classes=codes,
+                sorted_rows=_warn_if_sorted(labels, blocks, seed),
+            )
+            self._train(executor, blocks, config, labels)
         return self
 
     def partial_fit(
-        self,
-        X: Any,
-        y: Any,
-        classes: Any = None,
-        sample_weight: Any = None,
-        *,
-        client: Any = None,
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, client: Any = None
     ) -> Self:
         """Go once over more rows, from where the last call ended.
 
@@ -204,48 +197,33 @@ class SGDClassifier(ClassifierMixin, StochasticModel):
             raise ValueError("classes must be passed on the first call to partial_fit.")
         if classes is not None:
             self._check_same_classes(np.unique(classes), first)
-        loss = self._loss_code()
-        matrix, labels_column, weights = self._columns(X, y, sample_weight, reset=first)
-        with open_executor(client) as runner:
-            k = len(self.classes_)
-            labels = Labels(self.classes_, np.ones((1, k), np.int64))
-            seed = self.seed_ if hasattr(self, "seed_") else self._seed()
-            lesson = self._classes_lesson(matrix, labels, loss, weights is not None, seed)
-            lesson = self._in_pieces(lesson)
-            blocks = make_blocks(matrix, labels_column, weights)
-            outcome = self._learn_more(runner, blocks, lesson)
-        self._keep(outcome, lesson)
+        matrix, column, weights = self._check_data(X, y, sample_weight, reset=first)
+        labels = ClassLabels.known(self.classes_)
+        config = self._make_classifier_config(
+            matrix,
+            self._seed_of_calls(),
+            labels,
+            weighted=weights is not None,
+            classes=labels.classes,
+        )
+        with open_executor(client) as executor:
+            self._train_more(executor, make_blocks(matrix, column, weights), config)
         return self
-
-    def decision_function(self, X: Any) -> Array | DaskArray:
-        """Return scores: one a row for two classes, else one a class; lazy on dask arrays."""
-        check_is_fitted(self, "coef_")
-        if len(self.coef_) == 1:
-            flat = Flattened(self.coef_, self.intercept_)
-            return map_rows(self, X, flat, None, score_dtype(X))
-        scores = LinearScores(self.coef_, self.intercept_)
-        return map_rows(self, X, scores, len(self.classes_), score_dtype(X))
-
-    def predict(self, X: Any) -> Array | DaskArray:
-        """Return the class of each row; lazy on dask arrays."""
-        check_is_fitted(self, "coef_")
-        return map_rows(self, X, self._model(), None, self.classes_.dtype)
 
     @available_if(lambda self: self._has_probabilities())
     def predict_proba(self, X: Any) -> Array | DaskArray:
         """Return the probability of each class under the logistic model; lazy on dask arrays."""
         check_is_fitted(self, "coef_")
         softmax = self._loss_code() == SOFTMAX and len(self.classes_) > 2
-        function = Probabilities(self.coef_, self.intercept_, softmax)
+        function = ClassProbabilities(self.coef_, self.intercept_, softmax)
         return map_rows(self, X, function, len(self.classes_), score_dtype(X))
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> float:
-        """Return the accuracy, computed block by block in bounded memory."""
-        check_is_fitted(self, "coef_")
-        return accuracy(self, self._model(), X, y, sample_weight, client)
-
-    def _model(self) -> Classes:
-        return Classes(self.coef_, self.intercept_, self.classes_)
+    def _has_probabilities(self) -> bool:
+        if self.loss != "log_loss":
+            raise AttributeError(
+                f"predict_proba is not defined for loss={self.loss!r}; use loss='log_loss'."
+            )
+        return True
 
     def _loss_code(self) -> int:
         code = CLASSIFIER_LOSSES.get((self.loss, self.multi_class))
@@ -257,34 +235,27 @@ class SGDClassifier(ClassifierMixin, StochasticModel):
             )
         return code
 
-    def _has_probabilities(self) -> bool:
-        if self.loss != "log_loss":
-            raise AttributeError(
-                f"predict_proba is not defined for loss={self.loss!r}; use loss='log_loss'."
-            )
-        return True
-
-    def _columns(
+    def _check_data(
         self, X: Any, y: Any, sample_weight: Any, reset: bool = True
     ) -> tuple[DaskArray, DaskArray, DaskArray | None]:
+        self._validate_params()
+        self._loss_code()
         require_y(y, self)
-        matrix = as_matrix(X, self)
-        validate_data(self, X, reset=reset, skip_check_array=True)
-        return matrix, as_labels(y, matrix), check_weights(sample_weight, matrix)
+        matrix = check_matrix(self, X, reset=reset)
+        return matrix, check_labels(y, matrix), check_sample_weight(sample_weight, matrix)
 
-    def _classes_lesson(
-        self, X: DaskArray, labels: Labels, loss: int, weighted: bool, seed: int
-    ) -> Lesson:
+    def _make_classifier_config(
+        self, X: DaskArray, seed: int, labels: ClassLabels, **more: Any
+    ) -> TrainingConfig:
         k = len(labels.classes)
-        return self._lesson(
+        return self._make_config(
             X,
-            weighted,
             seed,
             # with two classes "multinomial" and "ovr" are the same
-            loss=loss if k > 2 else CLASSIFIER_LOSSES[(self.loss, "ovr")],
-            outputs=k if k > 2 else 1,
-            classes=labels.classes,
-            class_weights=class_weights(self.class_weight, labels),
+            loss=self._loss_code() if k > 2 else CLASSIFIER_LOSSES[(self.loss, "ovr")],
+            n_outputs=k if k > 2 else 1,
+            class_weights=labels.weights(self.class_weight),
+            **more,
         )
 
     def _check_same_classes(self, classes: Array, first: bool) -> None:
@@ -297,13 +268,13 @@ class SGDClassifier(ClassifierMixin, StochasticModel):
             )
 
 
-def _warn_if_sorted(labels: Labels, blocks: Blocks, seed: int) -> bool:
-    mixed = order.blocks_mixed(len(blocks), blocks.nbytes)
-    groups = order.plan_epoch(len(blocks), mixed, seed, 0)
-    found = disorder(labels.counts, groups)
+def _warn_if_sorted(labels: ClassLabels, blocks: Blocks, seed: int) -> bool:
+    mixed = blocks_mixed(len(blocks), blocks.nbytes)
+    groups = epoch_groups(len(blocks), mixed, seed, 0)
+    found = labels.disorder(groups)
     chance = np.sqrt(len(labels.classes) * len(groups) / sum(blocks.rows))
-    ordered = bool(len(groups) > 1 and found > SORTED + chance)
-    if ordered:
+    is_sorted = bool(len(groups) > 1 and found > SORTED_FROM + chance)
+    if is_sorted:
         warnings.warn(
             f"The rows are ordered by class: {mixed} blocks at a time differ from the whole by "
             f"{found:.0%} in their mix of classes, and the model may suffer. Shuffle the store "
@@ -311,4 +282,4 @@ def _warn_if_sorted(labels: Labels, blocks: Blocks, seed: int) -> bool:
             UserWarning,
             stacklevel=3,
         )
-    return ordered
+    return is_sorted

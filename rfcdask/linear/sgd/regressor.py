@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Self
+from numbers import Real
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import RegressorMixin
-from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from rfcdask.execution.executor import open_executor
-from rfcdask.kernels.types import Array, DaskArray
-from rfcdask.linear.inputs import as_matrix, check_target, check_weights, make_blocks
-from rfcdask.linear.predict import Flattened, LinearScores, determination, map_rows, score_dtype
-from rfcdask.linear.sgd.base import StochasticModel
-from rfcdask.linear.sgd.caching import keep_or_recompute
+from rfcdask.kernels.types import DaskArray
+from rfcdask.linear.inputs import (
+    check_matrix,
+    check_sample_weight,
+    check_targets,
+    make_blocks,
+    require_y,
+)
+from rfcdask.linear.predict import LinearRegressorMixin
+from rfcdask.linear.sgd.base import BaseSGD
 from rfcdask.linear.sgd.losses import REGRESSOR_LOSSES
-from rfcdask.linear.sgd.settings import check_positive
-from rfcdask.linear.sgd.step import Lesson
+from rfcdask.linear.sgd.step import TrainingConfig
+from rfcdask.linear.sgd.training import keep_features
 
 
-class SGDRegressor(RegressorMixin, StochasticModel):
+class SGDRegressor(LinearRegressorMixin, BaseSGD):
     """Linear regression by preconditioned, averaged stochastic gradient descent.
 
     For squared error :class:`rfcdask.Ridge` gives the exact answer in one pass; this model is for
@@ -48,6 +52,11 @@ patience, checkpoint, checkpoint_every, persist, random_state, progress
         As in :class:`SGDClassifier`.
     """
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = BaseSGD._parameter_constraints | {
+        "loss": [StrOptions(set(REGRESSOR_LOSSES))],
+        "epsilon": [Interval(Real, 0, np.inf, closed="neither")],
+    }
+
     def __init__(
         self,
         loss: str = "squared_error",
@@ -69,23 +78,12 @@ patience, checkpoint, checkpoint_every, persist, random_state, progress
         random_state: Any = None,
         progress: Any = None,
     ) -> None:
-        self.loss = loss
-        self.alpha = alpha
-        self.epsilon = epsilon
-        self.epochs = epochs
-        self.fit_intercept = fit_intercept
-        self.batch_size = batch_size
-        self.eta0 = eta0
-        self.average = average
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.tol = tol
-        self.patience = patience
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
-        self.persist = persist
-        self.random_state = random_state
-        self.progress = progress
+        self.loss, self.alpha, self.epsilon, self.epochs = loss, alpha, epsilon, epochs
+        self.fit_intercept, self.batch_size, self.eta0 = fit_intercept, batch_size, eta0
+        self.average, self.early_stopping, self.patience = average, early_stopping, patience
+        self.validation_fraction, self.tol, self.persist = validation_fraction, tol, persist
+        self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
+        self.random_state, self.progress = random_state, progress
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> Self:
         """Train from the beginning, or from the checkpoint.
@@ -99,75 +97,48 @@ patience, checkpoint, checkpoint_every, persist, random_state, progress
             Where to compute: this client, else the current one, else local threads.
         """
         self._forget()
-        matrix, target, weights = self._columns(X, y, sample_weight)
-        seed = self._seed()
-        lesson = self._target_lesson(matrix, target, weights is not None, seed)
-        with open_executor(client) as runner:
-            matrix = keep_or_recompute(runner, matrix, self.epochs, self.persist, client)
-            blocks = make_blocks(matrix, target, weights)
-            outcome = self._train(runner, blocks, lesson, self._course(matrix, lesson))
-        self._keep(outcome, lesson)
-        return self._flatten(target)
+        matrix, targets, weights = self._check_data(X, y, sample_weight)
+        config = self._make_regressor_config(matrix, targets, weights, self._choose_seed())
+        with open_executor(client) as executor:
+            matrix = keep_features(executor, matrix, self.epochs, self.persist, client)
+            self._train(executor, make_blocks(matrix, targets, weights), config)
+        return self._flatten(targets)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> Self:
         """Go once over more rows, from where the last call ended."""
         first = not hasattr(self, "coef_")
-        matrix, target, weights = self._columns(X, y, sample_weight, reset=first)
-        seed = self.seed_ if hasattr(self, "seed_") else self._seed()
-        lesson = self._in_pieces(self._target_lesson(matrix, target, weights is not None, seed))
-        if not first and lesson.outputs != len(np.atleast_1d(self.intercept_)):
+        matrix, targets, weights = self._check_data(X, y, sample_weight, reset=first)
+        config = self._make_regressor_config(matrix, targets, weights, self._seed_of_calls())
+        if not first and config.n_outputs != len(np.atleast_1d(self.intercept_)):
             raise ValueError(
-                f"y has {lesson.outputs} target(s) a row, but the calls before had "
+                f"y has {config.n_outputs} target(s) a row, but the calls before had "
                 f"{len(np.atleast_1d(self.intercept_))}; give the same targets in every call."
             )
-        with open_executor(client) as runner:
-            outcome = self._learn_more(runner, make_blocks(matrix, target, weights), lesson)
-        self._keep(outcome, lesson)
-        return self._flatten(target)
+        with open_executor(client) as executor:
+            self._train_more(executor, make_blocks(matrix, targets, weights), config)
+        return self._flatten(targets)
 
-    def predict(self, X: Any) -> Array | DaskArray:
-        """Return the prediction for each row; lazy on dask arrays."""
-        check_is_fitted(self, "coef_")
-        if self.coef_.ndim == 1:
-            flat = Flattened(self.coef_, np.asarray(self.intercept_))
-            return map_rows(self, X, flat, None, score_dtype(X))
-        scores = LinearScores(self.coef_, np.asarray(self.intercept_))
-        return map_rows(self, X, scores, len(self.coef_), score_dtype(X))
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> float:
-        """Return R^2, computed block by block in bounded memory."""
-        check_is_fitted(self, "coef_")
-        model = LinearScores(self.coef_, np.asarray(self.intercept_))
-        return determination(self, model, X, y, sample_weight, client)
-
-    def _columns(
+    def _check_data(
         self, X: Any, y: Any, sample_weight: Any, reset: bool = True
     ) -> tuple[DaskArray, DaskArray, DaskArray | None]:
-        matrix = as_matrix(X, self)
-        validate_data(self, X, reset=reset, skip_check_array=True)
-        return matrix, check_target(y, matrix, self), check_weights(sample_weight, matrix)
+        self._validate_params()
+        matrix = check_matrix(self, X, reset=reset)
+        require_y(y, self)
+        return matrix, check_targets(y, matrix), check_sample_weight(sample_weight, matrix)
 
-    def _target_lesson(self, X: DaskArray, y: DaskArray, weighted: bool, seed: int) -> Lesson:
-        if self.loss not in REGRESSOR_LOSSES:
-            known = ", ".join(map(repr, REGRESSOR_LOSSES))
-            raise ValueError(f"loss={self.loss!r} is not known; there are {known}.")
-        outputs = 1 if y.ndim == 1 else int(y.shape[1])
-        code = REGRESSOR_LOSSES[self.loss]
-        return self._lesson(
+    def _make_regressor_config(
+        self, X: DaskArray, y: DaskArray, weights: DaskArray | None, seed: int
+    ) -> TrainingConfig:
+        return self._make_config(
             X,
-            weighted,
             seed,
-            loss=code,
-            outputs=outputs,
-            epsilon=check_positive("epsilon", self.epsilon),
+            loss=REGRESSOR_LOSSES[self.loss],
+            n_outputs=1 if y.ndim == 1 else int(y.shape[1]),
+            epsilon=float(self.epsilon),
+            weighted=weights is not None,
         )
 
     def _flatten(self, y: DaskArray) -> Self:
         if y.ndim == 1:
             self.coef_, self.intercept_ = self.coef_[0], float(self.intercept_[0])
         return self
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags

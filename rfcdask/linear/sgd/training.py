@@ -1,162 +1,257 @@
-"""The training loop over a bounded stream of blocks, with checkpoints and early stopping."""
+"""The training loop: epochs over a bounded stream of blocks, with checkpoints and early stopping.
+
+Whether features are computed again in each epoch or kept in memory is decided here too. Memory
+decides first, because a model must not need more of it the more rows there are. Where there is
+room, the time of computing a block, measured on two of them, is set against that of reading a kept
+block again, from memory or from another worker.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import time
 from typing import Any
 
+import dask
 import numpy as np
+from dask.utils import parse_bytes
 
 from rfcdask.execution.blocks import Blocks, stream_groups
-from rfcdask.execution.executor import Executor
+from rfcdask.execution.cluster import current_client
+from rfcdask.execution.dask_internals import memory_of_machine
+from rfcdask.execution.executor import Executor, persist
+from rfcdask.execution.failures import workers_of
 from rfcdask.execution.progress import Reporter, track
-from rfcdask.linear.sgd import schedule as order
-from rfcdask.linear.sgd.checkpoint import Checkpoint
-from rfcdask.linear.sgd.preconditioner import rows_wanted
-from rfcdask.linear.sgd.step import Lesson, State, learn, pick_rows, study
+from rfcdask.kernels.types import DaskArray
+from rfcdask.linear.sgd.checkpoint import Checkpoint, History
+from rfcdask.linear.sgd.optimizer import Preconditioner, preconditioner_rows
+from rfcdask.linear.sgd.step import (
+    GROUP_BYTES,
+    TrainingConfig,
+    TrainingState,
+    blocks_mixed,
+    epoch_groups,
+    preconditioner_from,
+    sample_rows,
+    train_on_blocks,
+)
+
+SAMPLED_BLOCKS, SAMPLED_BLOCKS_IF_SORTED = 8, 32
+"""Blocks that rows for the preconditioner are taken from, at least, where there are as many."""
+LOCAL_BUDGET = 2 * GROUP_BYTES
+"""Locally, features up to this size are kept (``rfcdask.persist-bytes``): as much as is in flight
+when there are too many rows to keep, one group of blocks in use and one ahead."""
+LOCAL_SHARE = 0.1
+"""And no more than this share of the machine's memory."""
+CLUSTER_SHARE = 0.2
+"""On a cluster, features up to this share of the workers' memory are kept."""
+FREE_SHARE = 0.5
+"""And no more than this share of what is free of it now."""
+MEMORY_BANDWIDTH = 2e9
+"""Bytes a second at which a block that has left the caches is read again."""
 
 
-@dataclass
-class Course:
-    """How a lesson is gone through.
+class TrainingLoop:
+    """Trains on blocks, epoch after epoch.
 
-    Attributes
+    Parameters
     ----------
-    epochs : int
-        Passes over the data.
-    patience : int
-        Epochs without a better held-out loss after which training ends; 0 goes on to the end.
-    tol : float
-        What counts as better, relative to the best loss so far.
-    checkpoint : Checkpoint or None
+    executor : Executor
+        Where blocks are computed and trained on.
+    blocks : Blocks
+    config : TrainingConfig
+    state : TrainingState
+        Where to start.
+    preconditioner : Preconditioner, optional
+        One of earlier rows; it is estimated on these otherwise.
+    checkpoint : Checkpoint, optional
         Where the state is kept.
-    every : int
+    checkpoint_every : int
         Blocks between two checkpoints.
     progress : object
         See :func:`rfcdask.execution.progress.track`.
+
+    Attributes
+    ----------
+    state : TrainingState
+        Where training has come to.
+    history : list of dict
+        Losses of the epochs that are over.
+    preconditioner : Preconditioner
     """
 
-    epochs: int
-    patience: int = 0
-    tol: float = 1e-3
-    checkpoint: Checkpoint | None = None
-    every: int = 64
-    progress: Any = None
+    def __init__(
+        self,
+        executor: Executor,
+        blocks: Blocks,
+        config: TrainingConfig,
+        state: TrainingState,
+        *,
+        preconditioner: Preconditioner | None = None,
+        checkpoint: Checkpoint | None = None,
+        checkpoint_every: int = 64,
+        progress: Any = None,
+    ) -> None:
+        self.executor, self.blocks, self.config, self.state = executor, blocks, config, state
+        self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
+        self.progress = progress
+        self.history: History = []
+        self.mixed = blocks_mixed(len(blocks), blocks.nbytes)
+        self.preconditioner = preconditioner
 
+    def run(self, epochs: range, patience: int = 0, tol: float = 0.0) -> None:
+        """Go through some epochs, from the checkpoint on where there is one.
 
-@dataclass
-class Outcome:
-    """Where training ended."""
+        Training ends early when the held-out loss has not become better by the relative amount
+        `tol` for `patience` epochs; 0 goes on to the end.
+        """
+        given = self._handle = self.preconditioner
+        if given is None:
+            self._handle = self._estimate_preconditioner()
+            self.preconditioner = self.executor.result(self._handle)
+        first, group = epochs.start, 0
+        stored = self.checkpoint.load() if self.checkpoint else None
+        if stored:
+            self.state, (first, group), self.history = stored
+        n_rows = float(sum(self.blocks.rows))
+        with track("training", n_rows * len(epochs), "rows", progress=self.progress) as reporter:
+            reporter.advance(n_rows * (first - epochs.start))
+            for epoch in range(first, epochs.stop):
+                self._run_epoch(epoch, group, reporter)
+                group = 0
+                if patience and _stopped_improving(self.history, patience, tol):
+                    break
+        if self.checkpoint:
+            self.checkpoint.remove()
+        if given is None:
+            self.executor.release(self._handle)
 
-    state: State
-    history: list[dict[str, float]] = field(default_factory=list)
+    def _estimate_preconditioner(self) -> Any:
+        """Start estimating the preconditioner on rows of the first blocks of the first epoch.
 
-
-def fresh_state(n_features: int, outputs: int) -> State:
-    """Return the state from which training starts: all coefficients zero."""
-    return State(np.zeros((n_features + 1, outputs)), np.zeros((n_features + 1, outputs)))
-
-
-SPREAD, SPREAD_IF_ORDERED = 8, 32
-"""Blocks that rows for the preconditioner are taken from, at least, where there are as many."""
-
-
-def study_blocks(runner: Executor, blocks: Blocks, lesson: Lesson, n_features: int) -> Any:
-    """Start estimating the preconditioner on rows of the first blocks of the first epoch.
-
-    A geometry found on rows of one kind makes steps on others far too long. The rows therefore
-    come from many places, a few of each block, and only they are kept.
-    """
-    mixed = order.blocks_mixed(len(blocks), blocks.nbytes)
-    spread = SPREAD_IF_ORDERED if lesson.ordered else SPREAD
-    chosen: list[int] = []
-    rows = 0
-    for group in order.plan_epoch(len(blocks), mixed, lesson.seed, 0):
-        chosen += group
-        rows += sum(blocks.rows[index] for index in group)
-        if rows >= rows_wanted(n_features) and len(chosen) >= spread:
-            break
-    share = min(rows_wanted(n_features) / rows, 1.0)
-    singles = [(index,) for index in chosen]
-    picked = [
-        runner.call(pick_rows, lesson, chosen[number], share, block)
-        for number, (block,) in stream_groups(runner, blocks, singles, runner.threads)
-    ]
-    handle = runner.call(study, lesson, *picked)
-    for part in picked:
-        runner.release(part)
-    return handle
-
-
-def train(runner: Executor, blocks: Blocks, lesson: Lesson, course: Course, P: Any) -> Outcome:
-    """Go through all epochs, from the checkpoint on where there is one."""
-    n_features = runner.result(P).basis.shape[0] - 1
-    outcome = Outcome(fresh_state(n_features, lesson.outputs))
-    first, group = 0, 0
-    stored = course.checkpoint.load() if course.checkpoint else None
-    if stored:
-        outcome.state, (first, group), outcome.history = stored
-    total = float(sum(blocks.rows)) * course.epochs
-    with track("training", total, "rows", progress=course.progress) as reporter:
-        reporter.advance(float(sum(blocks.rows)) * first)
-        for epoch in range(first, course.epochs):
-            train_epoch(runner, blocks, lesson, P, outcome, epoch, group, course, reporter)
-            group = 0
-            if _should_stop(outcome.history, course):
+        A geometry found on rows of one kind makes steps on others far too long. The rows therefore
+        come from many places, a few of each block, and only they are kept.
+        """
+        config, executor = self.config, self.executor
+        wanted = preconditioner_rows(self.state.W.shape[0] - 1)
+        least = SAMPLED_BLOCKS_IF_SORTED if config.sorted_rows else SAMPLED_BLOCKS
+        chosen: list[int] = []
+        n_rows = 0
+        for group in epoch_groups(len(self.blocks), self.mixed, config.seed, 0):
+            chosen += group
+            n_rows += sum(self.blocks.rows[index] for index in group)
+            if n_rows >= wanted and len(chosen) >= least:
                 break
-    if course.checkpoint:
-        course.checkpoint.remove()
-    return outcome
+        fraction = min(wanted / n_rows, 1.0)
+        singles = [(index,) for index in chosen]
+        samples = [
+            executor.call(sample_rows, config, chosen[number], fraction, block)
+            for number, (block,) in stream_groups(executor, self.blocks, singles, executor.threads)
+        ]
+        handle = executor.call(preconditioner_from, config, *samples)
+        for sample in samples:
+            executor.release(sample)
+        return handle
+
+    def _run_epoch(self, epoch: int, first_group: int, reporter: Reporter) -> None:
+        groups = epoch_groups(len(self.blocks), self.mixed, self.config.seed, epoch)[first_group:]
+        ahead = max(self.mixed, self.executor.threads)
+        since = 0
+        for offset, handles in stream_groups(self.executor, self.blocks, groups, ahead):
+            indices, number = tuple(groups[offset]), first_group + offset
+            self._train_on(indices, epoch, number, handles)
+            reporter.advance(sum(self.blocks.rows[index] for index in indices))
+            since += len(indices)
+            if self.checkpoint and since >= self.checkpoint_every and offset + 1 < len(groups):
+                self.checkpoint.save(self.state, epoch, number + 1, self.history)
+                since = 0
+        self._close_epoch(epoch, reporter)
+        if self.checkpoint:
+            self.checkpoint.save(self.state, epoch + 1, 0, self.history)
+
+    def _train_on(
+        self, indices: tuple[int, ...], epoch: int, number: int, handles: list[Any]
+    ) -> None:
+        arguments = (self.state, self.config, self._handle, indices, epoch, number)
+        task = self.executor.call(train_on_blocks, *arguments, *handles)
+        self.state = self.executor.result(task)
+        self.executor.release(task)
+
+    def _close_epoch(self, epoch: int, reporter: Reporter) -> None:
+        """Write the epoch into the history and begin counting anew."""
+        state = self.state
+        entry = {"epoch": float(epoch + 1), "loss": state.loss / max(state.rows, 1e-300)}
+        if state.held_out_rows:
+            entry["held_out_loss"] = state.held_out_loss / state.held_out_rows
+        self.history.append(entry)
+        self.state = state._replace(loss=0.0, rows=0.0, held_out_loss=0.0, held_out_rows=0.0)
+        reporter.note(f"epoch {epoch + 1}, loss {entry['loss']:.4g}")
 
 
-def train_epoch(
-    runner: Executor,
-    blocks: Blocks,
-    lesson: Lesson,
-    P: Any,
-    outcome: Outcome,
-    epoch: int,
-    first_group: int,
-    course: Course,
-    reporter: Reporter,
-) -> None:
-    """Go once through all blocks, changing `outcome`."""
-    mixed = order.blocks_mixed(len(blocks), blocks.nbytes)
-    groups = order.plan_epoch(len(blocks), mixed, lesson.seed, epoch)[first_group:]
-    ahead = max(mixed, runner.threads)
-    since = 0
-    for offset, handles in stream_groups(runner, blocks, groups, ahead):
-        numbers, number = tuple(groups[offset]), first_group + offset
-        task = runner.call(learn, outcome.state, lesson, P, numbers, epoch, number, *handles)
-        outcome.state = runner.result(task)
-        runner.release(task)
-        reporter.advance(sum(blocks.rows[index] for index in numbers))
-        since += len(numbers)
-        if course.checkpoint and since >= course.every and offset + 1 < len(groups):
-            course.checkpoint.save(outcome.state, epoch, number + 1, outcome.history)
-            since = 0
-    _close_epoch(outcome, epoch, reporter)
-    if course.checkpoint:
-        course.checkpoint.save(outcome.state, epoch + 1, 0, outcome.history)
-
-
-def _close_epoch(outcome: Outcome, epoch: int, reporter: Reporter) -> None:
-    """Write the epoch into the history and begin counting anew."""
-    state = outcome.state
-    entry = {"epoch": float(epoch + 1), "loss": state.loss / max(state.rows, 1e-300)}
-    if state.held_out_rows:
-        entry["held_out_loss"] = state.held_out_loss / state.held_out_rows
-    outcome.history.append(entry)
-    outcome.state = state._replace(loss=0.0, rows=0.0, held_out_loss=0.0, held_out_rows=0.0)
-    reporter.note(f"epoch {epoch + 1}, loss {entry['loss']:.4g}")
-
-
-def _should_stop(history: list[dict[str, float]], course: Course) -> bool:
-    if not course.patience or "held_out_loss" not in history[-1]:
+def _stopped_improving(history: History, patience: int, tol: float) -> bool:
+    if "held_out_loss" not in history[-1]:  # all blocks have one row
         return False
-    losses = [entry["held_out_loss"] for entry in history]
     best, since = np.inf, 0
-    for loss in losses:
-        since = 0 if loss < best * (1 - course.tol) else since + 1
+    for entry in history:
+        loss = entry["held_out_loss"]
+        since = 0 if loss < best * (1 - tol) else since + 1
         best = min(best, loss)
-    return since >= course.patience
+    return since >= patience
+
+
+def keep_features(
+    executor: Executor, X: DaskArray, epochs: int, keep: bool | str, client: Any = None
+) -> DaskArray:
+    """Return X, its blocks in memory where that is cheaper than computing them `epochs` times.
+
+    Values are the same either way, so the choice never changes what is learned.
+    """
+    chosen = current_client(client)
+    if keep == "auto":
+        keep = _is_worth_keeping(executor, X, epochs, chosen)
+    return persist(X, chosen) if keep else X
+
+
+def _is_worth_keeping(executor: Executor, X: DaskArray, epochs: int, client: Any) -> bool:
+    in_graph = hasattr(X.dask, "layers") and len(X.dask.layers) < 2  # nothing to compute or read
+    if epochs < 2 or in_graph or X.nbytes > memory_for_features(client):
+        return False
+    blocks = Blocks(X)
+    fetch = _seconds_to_fetch(blocks.nbytes, client)
+    return is_cheaper_to_keep(epochs, seconds_to_compute(executor, blocks), fetch)
+
+
+def is_cheaper_to_keep(epochs: int, compute: float, fetch: float) -> bool:
+    """Tell whether computing a block once and fetching it in each epoch takes less time."""
+    return (epochs - 1) * compute > epochs * fetch
+
+
+def seconds_to_compute(executor: Executor, blocks: Blocks) -> float:
+    """Return the time of computing a block: the shorter of two, as the first may compile."""
+    seconds = []
+    for index in range(min(2, len(blocks))):
+        start = time.perf_counter()
+        handle = executor.block(blocks, index)
+        executor.wait(handle)
+        seconds.append(time.perf_counter() - start)
+        executor.release(handle)
+    return min(seconds)
+
+
+def _seconds_to_fetch(block_bytes: int, client: Any) -> float:
+    seconds = block_bytes / MEMORY_BANDWIDTH
+    if client is None:
+        return seconds
+    away = 1.0 - 1.0 / max(len(workers_of(client)), 1)  # the others must be sent
+    bandwidth = parse_bytes(dask.config.get("distributed.scheduler.bandwidth", "100 MB"))
+    return seconds + away * block_bytes / float(bandwidth)
+
+
+def memory_for_features(client: Any) -> float:
+    """Return the bytes of features that ``persist="auto"`` keeps at most."""
+    if client is None:
+        wanted = parse_bytes(dask.config.get("rfcdask.persist-bytes", LOCAL_BUDGET))
+        return min(float(wanted), LOCAL_SHARE * memory_of_machine())
+    workers = workers_of(client).values()
+    limit = float(sum(worker.memory_limit for worker in workers))
+    used = float(sum(worker.memory for worker in workers))
+    return min(CLUSTER_SHARE * limit, FREE_SHARE * max(limit - used, 0.0))

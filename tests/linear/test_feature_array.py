@@ -1,11 +1,13 @@
-"""Features that are evaluated a few rows at a time, where ridge and PCA sum them up."""
+"""Lazy features know their rows, so that ridge and PCA evaluate a few of them at a time."""
 
 from __future__ import annotations
 
 import gc
+import pickle
 import tracemalloc
 from typing import Any
 
+import cloudpickle
 import dask
 import dask.array as da
 import numpy as np
@@ -15,8 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rfcdask as rf
-from rfcdask.features.deferred import DeferredRows, deferred
+from rfcdask.features.evaluators import FeatureRows
+from rfcdask.features.lazy import FeatureArray
 from rfcdask.kernels.arrays import NotFiniteError
+from rfcdask.kernels.hot_loop import CosineBlock
 from rfcdask.linear import moments
 
 RNG = np.random.default_rng(8)
@@ -56,8 +60,8 @@ def test_models_are_those_of_whole_blocks(name: str, sparse: bool) -> None:
     if sparse:
         rows = rows.map_blocks(sp.csr_matrix, dtype=X.dtype, meta=sp.csr_matrix((0, 0)))
     Z = FEATURES.transform(rows)
-    assert deferred(Z) is not Z
-    assert deferred(plain(Z)).name == plain(Z).name
+    assert isinstance(Z, FeatureArray)
+    assert not isinstance(plain(Z), FeatureArray)
     expected = MODELS[name](plain(Z))
     np.testing.assert_allclose(MODELS[name](Z), expected, rtol=2e-4, atol=1e-5)
 
@@ -108,7 +112,7 @@ def test_values_too_large_are_named_by_their_row_too(row: int) -> None:
 def test_features_changed_in_place_are_learned_from_as_they_are_now() -> None:
     Z = FEATURES.transform(lazy(X, 100))
     Z[:, :20] = 0
-    assert deferred(Z) is Z
+    assert Z.unevaluated() is Z
     model = rf.Ridge(0.1).fit(Z, lazy(Y, 100))
     np.testing.assert_array_equal(model.coef_[:20], 0)
 
@@ -116,7 +120,7 @@ def test_features_changed_in_place_are_learned_from_as_they_are_now() -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 120), st.integers(0, 120))
 def test_any_slice_is_that_of_the_whole(start: int, stop: int) -> None:
-    rows = DeferredRows(X[:100], FEATURES._evaluator(np.dtype("f4")), 40, np.dtype("f4"), "")
+    rows = FeatureRows(X[:100], FEATURES._evaluator(np.dtype("f4")), 40, np.dtype("f4"), "")
     whole = np.asarray(rows)
     assert whole.shape == rows.shape
     np.testing.assert_allclose(rows[start:stop], whole[start:stop], atol=1e-6)
@@ -124,9 +128,72 @@ def test_any_slice_is_that_of_the_whole(start: int, stop: int) -> None:
 
 def test_further_steps_see_plain_features() -> None:
     Z = FEATURES.transform(lazy(X, 100))
-    assert deferred(Z + 1).name != deferred(Z).name
     assert isinstance(Z.blocks[0].compute(), np.ndarray)
     model = rf.PCA(2).fit(2 * Z)
     np.testing.assert_allclose(
         model.explained_variance_, 4 * rf.PCA(2).fit(Z).explained_variance_, rtol=1e-4
     )
+
+
+ROWS_ONLY = {
+    "new chunks": lambda Z: Z.rechunk({0: 170}),
+    "new chunks by size": lambda Z: Z.rechunk((33, 40)),
+    "same chunks": lambda Z: Z.rechunk({0: 100}),
+    "joined": lambda Z: Z.rechunk(-1),
+    "slice": lambda Z: Z[130:555],
+    "slice of all columns": lambda Z: Z[:250, :],
+    "steps": lambda Z: Z[::3],
+    "backwards": lambda Z: Z[::-1],
+    "no row": lambda Z: Z[5:5],
+    "chunks of a slice": lambda Z: Z[50:].rechunk({0: 60})[10:],
+}
+OTHERS = {
+    "persist": lambda Z: Z.persist(),
+    "column chunks": lambda Z: Z.rechunk((100, 8)),
+    "columns": lambda Z: Z[:, 3:9],
+    "one column": lambda Z: Z[:, 3],
+    "one row": lambda Z: Z[7],
+    "chosen rows": lambda Z: Z[[5, 3, 600]],
+    "mask": lambda Z: Z[da.from_array(Y > 0, chunks=100)],
+    "new axis": lambda Z: Z[:, None],
+    "blocks": lambda Z: Z.blocks[1:3],
+    "copy": lambda Z: Z.copy(),
+    "pickle": lambda Z: pickle.loads(cloudpickle.dumps(Z)),
+    "sum": lambda Z: Z + da.ones(40, chunks=40),
+    "sum from the left": lambda Z: da.ones((700, 40), chunks=(100, 40)) + Z,
+    "product": lambda Z: np.ones((2, 700)) @ Z,
+    "ufunc": lambda Z: np.exp(Z),
+    "function": lambda Z: np.concatenate([Z, Z]),
+    "transposed": lambda Z: Z.T,
+    "another type": lambda Z: Z.astype(np.float64),
+}
+
+
+@pytest.mark.parametrize("name", [*ROWS_ONLY, *OTHERS])
+def test_values_after_every_operation(name: str, refusing_scheduler: Any) -> None:
+    step = (ROWS_ONLY | OTHERS)[name]
+    with dask.config.set(scheduler=None if name == "persist" else refusing_scheduler):
+        Z = step(FEATURES.transform(lazy(X, 100)))
+    assert isinstance(Z, FeatureArray) == (name in ROWS_ONLY)
+    expected = step(da.from_array(FEATURES.transform(X), chunks=(100, 40)))
+    np.testing.assert_allclose(Z.compute(), expected.compute(), atol=1e-5)
+    if not np.isnan(Z.shape).any():
+        assert (Z.shape, Z.chunks, Z.dtype) == (expected.shape, expected.chunks, expected.dtype)
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS_ONLY if name != "no row"])
+def test_other_chunks_and_fewer_rows_make_no_whole_block(name: str) -> None:
+    Z = ROWS_ONLY[name](FEATURES.transform(lazy(X, 100)))
+    assert all(isinstance(block, FeatureRows) for block in blocks_of(Z.unevaluated()))
+    np.testing.assert_allclose(MODELS["pca"](Z), MODELS["pca"](plain(Z)), rtol=1e-4)
+
+
+def blocks_of(array: Any) -> Any:
+    return dask.compute(*array.to_delayed().ravel(), scheduler="synchronous")
+
+
+def test_features_in_memory_are_not_evaluated_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = FEATURES.transform(lazy(X, 100)).persist()
+    monkeypatch.delattr(CosineBlock, "__call__")
+    assert rf.PCA(3).fit(kept).n_components_ == 3
+    assert rf.SGDRegressor(epochs=1).fit(kept, lazy(Y, 100)).n_iter_ == 1
