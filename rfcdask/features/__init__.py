@@ -8,21 +8,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rfcdask.features.baselines import JLFeatures, NystroemFeatures, RandomFeatures
     from rfcdask.features.compressed import CompressedFeatures
-    from rfcdask.features.nystroem import NystroemFeatures
-    from rfcdask.features.random import JLFeatures, RandomFeatures
 
 __all__ = ["CompressedFeatures", "JLFeatures", "NystroemFeatures", "RandomFeatures"]
 
-_HOME = {
-    "CompressedFeatures": "compressed",
-    "JLFeatures": "random",
-    "NystroemFeatures": "nystroem",
-    "RandomFeatures": "random",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    home = "compressed" if name == "CompressedFeatures" else "baselines"
+    return getattr(import_module(f"{__name__}.{home}"), name)

@@ -25,6 +25,7 @@ from rfcdask.display.numbers import count, number
 from rfcdask.features.lazy import FeatureArray, lazy_on_dask
 from rfcdask.kernels import Kernel, get_kernel, resolve_gamma
 from rfcdask.kernels.arrays import check_finite, feature_dtype
+from rfcdask.kernels.frequencies import check_sampling
 from rfcdask.kernels.seeds import draw_rows, seed_of, stream
 from rfcdask.kernels.threads import available_cpus
 from rfcdask.kernels.types import Array, DaskArray, IntArray, Matrix
@@ -97,6 +98,41 @@ class FeatureMap(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixi
     @abstractmethod
     def _check_parameters(self) -> None:
         """Raise on parameters that make no sense whatever the data."""
+
+    def _check_counts(self, **least: int) -> None:
+        """Raise unless these parameters are whole numbers of at least so much."""
+        for name, lowest in least.items():
+            check_count(name, getattr(self, name), lowest)
+
+    def _check_choice(self, name: str, *choices: str) -> None:
+        """Raise unless a parameter is one of the given words."""
+        value = getattr(self, name)
+        if value not in choices:
+            raise ValueError(f"Unknown {name} {value!r}: choose one of {', '.join(choices)}.")
+
+    def _check_kernel(self) -> None:
+        """Raise on an unknown kernel or an impossible gamma, before any data are read."""
+        known = get_kernel(self.kernel)
+        if not (isinstance(self.gamma, str) and self.gamma in ("scale", "median")):
+            resolve_gamma(self.gamma, known, np.empty((0, 0)))
+
+    def _check_draw(self) -> None:
+        """Raise on what no frequencies can be drawn with."""
+        self._check_kernel()
+        check_sampling(self.sampling)
+        self._check_choice("phases", "random", "paired")
+
+    def _n_frequencies(self, name: str) -> int:
+        """Return how many frequencies yield as many columns as a parameter says."""
+        n_columns = int(getattr(self, name))
+        if self.phases != "paired":
+            return n_columns
+        if n_columns % 2:
+            raise ValueError(
+                f"{name}={n_columns} must be even with phases='paired': each frequency yields a "
+                "cosine and a sine."
+            )
+        return n_columns // 2
 
     @abstractmethod
     def _fit(self, X: Matrix | DaskArray, y: Any, client: Client | None) -> None:
@@ -222,28 +258,3 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not whole or value < least:
         raise ValueError(f"{name}={value!r} must be a whole number of at least {least}.")
-
-
-def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    """Raise unless a parameter is one of the given words."""
-    if value not in choices:
-        raise ValueError(f"Unknown {name} {value!r}: choose one of {', '.join(choices)}.")
-
-
-def check_kernel_parameters(kernel: Any, gamma: Any) -> None:
-    """Raise on an unknown kernel or an impossible gamma, before any data are read."""
-    known = get_kernel(kernel)
-    if not (isinstance(gamma, str) and gamma in ("scale", "median")):
-        resolve_gamma(gamma, known, np.empty((0, 0)))
-
-
-def atoms_of(name: str, n_features: int, paired: bool) -> int:
-    """Return how many frequencies yield that many columns."""
-    if not paired:
-        return int(n_features)
-    if n_features % 2:
-        raise ValueError(
-            f"{name}={n_features} must be even with phases='paired': each frequency yields a "
-            "cosine and a sine."
-        )
-    return int(n_features) // 2

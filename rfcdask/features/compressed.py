@@ -13,23 +13,13 @@ from dask.utils import parse_bytes
 from sklearn.utils.validation import check_is_fitted
 
 from rfcdask.data.sample import gather, gather_finite, refuse_dask_frame, require_known_rows
-from rfcdask.display.charts import Chart
-from rfcdask.display.html import Facts
+from rfcdask.display.charts import Chart, curve, error_path
+from rfcdask.display.html import Facts, render_repr
 from rfcdask.display.numbers import count, number
 from rfcdask.execution.progress import track
-from rfcdask.features.base import (
-    Evaluator,
-    FeatureMap,
-    atoms_of,
-    check_choice,
-    check_count,
-    check_kernel_parameters,
-)
-from rfcdask.features.paths import ErrorPath, RefinePath
-from rfcdask.features.random import PHASES
+from rfcdask.features.base import Evaluator, FeatureMap
 from rfcdask.kernels import Kernel, get_kernel
 from rfcdask.kernels.arrays import feature_dtype, is_sparse, missing_labels
-from rfcdask.kernels.frequencies import check_sampling
 from rfcdask.kernels.hot_loop import CosineBlock
 from rfcdask.kernels.seeds import draw_pairs, draw_parts, draw_rows
 from rfcdask.kernels.types import Array, DaskArray, IntArray, Matrix, RandomState
@@ -40,7 +30,6 @@ from rfcdask.selection.target import label_columns
 if TYPE_CHECKING:
     from distributed import Client
 
-TARGETS = ("kernel", "candidates")
 HELDOUT_ROWS = 1000
 """Rows all pairs of which are kept away from selection to judge it."""
 
@@ -48,6 +37,56 @@ HELDOUT_ROWS = 1000
 def memory_budget() -> int:
     """Return the bytes selection may hold, ``rfcdask.selection-memory`` (default 3 GiB)."""
     return int(parse_bytes(dask.config.get("rfcdask.selection-memory", "3GiB")))
+
+
+class ErrorPath(NamedTuple):
+    """Relative errors of a selection at each size."""
+
+    sizes: IntArray
+    sampled: Array
+    heldout: Array
+
+    def plot(
+        self, ax: Any = None, *, chosen: int | None = None, refined: float | None = None
+    ) -> Any:
+        """Draw both errors against the number of features; returns the axes.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            New ones are made otherwise.
+        chosen : int, optional
+            The size that was kept, which is marked.
+        refined : float, optional
+            The held-out error at that size after refinement.
+        """
+        return self.chart(chosen=chosen, refined=refined).plot(ax)
+
+    def chart(self, *, chosen: int | None = None, refined: float | None = None) -> Chart:
+        """Return the same, not drawn yet."""
+        columns = (self.sizes.tolist(), self.sampled.tolist(), self.heldout.tolist())
+        return error_path(*columns, chosen, refined)
+
+    def _repr_html_(self) -> str:
+        return render_repr(charts=[self.chart()])
+
+
+class RefinePath(NamedTuple):
+    """Relative error on held-out pairs while features were refined."""
+
+    steps: IntArray
+    heldout: Array
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the error against the steps; returns the axes."""
+        return self._chart().plot(ax)
+
+    def _chart(self) -> Chart:
+        steps, errors = self.steps.tolist(), self.heldout.tolist()
+        return curve(steps, errors, "steps of refinement", "relative error, held out")
+
+    def _repr_html_(self) -> str:
+        return render_repr(charts=[self._chart()])
 
 
 class _Gathered(NamedTuple):
@@ -176,19 +215,14 @@ class CompressedFeatures(FeatureMap):
         return cls(n_components, solver=solver, n_pairs=n_pairs, **settings)
 
     def _check_parameters(self) -> None:
-        check_count("n_components", self.n_components)
-        check_count("n_candidates", self.n_candidates)
-        check_count("n_rows", self.n_rows, least=2)
-        check_count("refine", self.refine, least=0)
+        self._check_counts(n_components=1, n_candidates=1, n_rows=2, refine=0)
         if self.n_pairs is not None:
-            check_count("n_pairs", self.n_pairs)
-        check_kernel_parameters(self.kernel, self.gamma)
-        check_sampling(self.sampling)
+            self._check_counts(n_pairs=1)
+        self._check_draw()
         check_solver(self.solver)
-        check_choice("target", self.target, TARGETS)
-        check_choice("phases", self.phases, PHASES)
-        for name in ("n_components", "n_candidates"):
-            atoms_of(name, getattr(self, name), self.phases == "paired")
+        self._check_choice("target", "kernel", "candidates")
+        self._n_frequencies("n_components")
+        self._n_frequencies("n_candidates")
         self._check_combinations()
 
     def _check_combinations(self) -> None:
@@ -215,8 +249,8 @@ class CompressedFeatures(FeatureMap):
         settings = CompressionSettings(
             kernel=kernel,
             gamma=self.gamma_,
-            n_atoms=atoms_of("n_components", self.n_components, self.phases == "paired"),
-            n_candidates=atoms_of("n_candidates", self.n_candidates, self.phases == "paired"),
+            n_atoms=self._n_frequencies("n_components"),
+            n_candidates=self._n_frequencies("n_candidates"),
             sampling=self.sampling,
             phases=self.phases,
             exact_target=self.target == "kernel",
@@ -238,8 +272,7 @@ class CompressedFeatures(FeatureMap):
         if refinement is not None:
             self.refine_path_ = RefinePath(refinement.steps, refinement.errors)
         self.heldout_error_ = found.heldout_error
-        wanted = atoms_of("n_components", self.n_components, self.phases == "paired")
-        if len(self.weights_) < wanted and self.tol is None:
+        if len(self.weights_) < self._n_frequencies("n_components") and self.tol is None:
             warnings.warn(
                 f"Only {self._n_features_out} of n_components={self.n_components} features are "
                 "kept: the error on the sampled pairs has reached its numeric floor, and more "
@@ -324,7 +357,7 @@ class CompressedFeatures(FeatureMap):
 
     def _evaluator(self, dtype: np.dtype) -> Evaluator:
         paired = self.phases == "paired"
-        n = atoms_of("n_candidates", self.n_candidates, paired)
+        n = self._n_frequencies("n_candidates")
         scales = np.sqrt((1 if paired else 2) * self.weights_ / n)
         return CosineBlock.make(self.frequencies_, self.phases_, scales, dtype, paired=paired)
 

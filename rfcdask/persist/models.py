@@ -38,10 +38,10 @@ _JSON, _ARRAYS = "model.json", "arrays.zarr"
 _LIST_BYTES = 2**26
 """Most bytes of an array that ``model.json`` itself holds."""
 PERSISTABLE = {
-    "RandomFeatures": "rfcdask.features.random",
+    "RandomFeatures": "rfcdask.features.baselines",
     "CompressedFeatures": "rfcdask.features.compressed",
-    "JLFeatures": "rfcdask.features.random",
-    "NystroemFeatures": "rfcdask.features.nystroem",
+    "JLFeatures": "rfcdask.features.baselines",
+    "NystroemFeatures": "rfcdask.features.baselines",
     "SGDClassifier": "rfcdask.linear.sgd.classifier",
     "SGDRegressor": "rfcdask.linear.sgd.regressor",
     "Ridge": "rfcdask.linear.ridge",
@@ -49,8 +49,8 @@ PERSISTABLE = {
     "Standardizer": "rfcdask.linear.standardize",
     "PCA": "rfcdask.linear.pca",
     "Moments": "rfcdask.linear.moments",
-    "ErrorPath": "rfcdask.features.paths",
-    "RefinePath": "rfcdask.features.paths",
+    "ErrorPath": "rfcdask.features.compressed",
+    "RefinePath": "rfcdask.features.compressed",
 }
 """The classes that may be saved and their modules: only these are ever made from a file."""
 

@@ -1,4 +1,4 @@
-"""The maps that do not look at the data: random features, and their random projection."""
+"""The maps to compare with: random features, their random projection, and Nyström's."""
 
 from __future__ import annotations
 
@@ -6,26 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rfcdask.features.base import (
-    Evaluator,
-    EvaluatorRecipe,
-    FeatureMap,
-    atoms_of,
-    check_choice,
-    check_count,
-    check_kernel_parameters,
+from rfcdask.features.base import GAMMA_ROWS, Evaluator, EvaluatorRecipe, FeatureMap
+from rfcdask.features.evaluators import (
+    NystroemBlock,
+    build_projected,
+    inverse_root,
+    rpcholesky,
 )
-from rfcdask.features.evaluators import build_projected
-from rfcdask.kernels import Kernel
-from rfcdask.kernels.frequencies import Frequencies, check_sampling, draw_candidates
+from rfcdask.kernels import Kernel, get_kernel
+from rfcdask.kernels.arrays import is_sparse
+from rfcdask.kernels.frequencies import Frequencies, draw_candidates
 from rfcdask.kernels.hot_loop import draw_block, unweighted_block
 from rfcdask.kernels.types import DaskArray, Matrix, RandomState
 
 if TYPE_CHECKING:
     from distributed import Client
 
-PHASES = ("random", "paired")
-PROJECTIONS = ("gaussian", "fast")
 _SHIP_BYTES = 1 << 20
 """Larger maps travel as their seed and are drawn again in one task."""
 
@@ -89,11 +85,9 @@ class RandomFeatures(FeatureMap):
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        check_count("n_components", self.n_components)
-        check_kernel_parameters(self.kernel, self.gamma)
-        check_sampling(self.sampling)
-        check_choice("phases", self.phases, PHASES)
-        atoms_of("n_components", self.n_components, self.phases == "paired")
+        self._check_counts(n_components=1)
+        self._check_draw()
+        self._n_frequencies("n_components")
 
     def _fit(self, X: Matrix | DaskArray, y: Any, client: Client | None) -> None:
         kernel = self._kernel_for(X, client)
@@ -102,7 +96,7 @@ class RandomFeatures(FeatureMap):
         self.weights_ = np.ones(len(drawn.phases))
 
     def _draw_arguments(self) -> tuple[float, int, int, str, str, int]:
-        n = atoms_of("n_components", self.n_components, self.phases == "paired")
+        n = self._n_frequencies("n_components")
         return self.gamma_, self.n_features_in_, n, self.sampling, self.phases, self.seed_
 
     @property
@@ -158,31 +152,28 @@ class JLFeatures(FeatureMap):
         self,
         n_components: int = 500,
         *,
-        n_candidates: int = 5000,
-        projection: str = "gaussian",
         kernel: str | Kernel = "rbf",
         gamma: float | str = "scale",
+        n_candidates: int = 5000,
+        projection: str = "gaussian",
         sampling: str = "iid",
         phases: str = "random",
         random_state: RandomState = None,
     ) -> None:
         self.n_components = n_components
-        self.n_candidates = n_candidates
-        self.projection = projection
         self.kernel = kernel
         self.gamma = gamma
+        self.n_candidates = n_candidates
+        self.projection = projection
         self.sampling = sampling
         self.phases = phases
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        check_count("n_components", self.n_components)
-        check_count("n_candidates", self.n_candidates)
-        check_kernel_parameters(self.kernel, self.gamma)
-        check_sampling(self.sampling)
-        check_choice("phases", self.phases, PHASES)
-        check_choice("projection", self.projection, PROJECTIONS)
-        atoms_of("n_candidates", self.n_candidates, self.phases == "paired")
+        self._check_counts(n_components=1, n_candidates=1)
+        self._check_draw()
+        self._check_choice("projection", "gaussian", "fast")
+        self._n_frequencies("n_candidates")
         if self.n_components > self.n_candidates:
             raise ValueError(
                 f"n_components={self.n_components} is more than n_candidates="
@@ -202,7 +193,97 @@ class JLFeatures(FeatureMap):
         return make(*arguments)
 
     def _build(self, dtype: np.dtype) -> EvaluatorRecipe:
-        n = atoms_of("n_candidates", self.n_candidates, self.phases == "paired")
-        p = self.n_features_in_
+        n, p = self._n_frequencies("n_candidates"), self.n_features_in_
         drawn = (self.kernel, self.gamma_, p, n, self.sampling, self.phases, self.seed_)
         return build_projected, (self.projection, self.n_components_, drawn, self.seed_, dtype)
+
+
+class NystroemFeatures(FeatureMap):
+    """Nyström approximation of a kernel by landmark rows.
+
+    At equal size it usually comes closer to the kernel than random features do. It pays with a
+    product of J^2 more operations per row and with rows of the training data in the model.
+
+    Parameters
+    ----------
+    n_components : int, default=500
+        The number of landmarks J; fewer come out where X has fewer rows, or where
+        ``landmarks="rpcholesky"`` finds that fewer reproduce the kernel of its rows.
+    landmarks : {"uniform", "rpcholesky"}, default="uniform"
+        Uniformly drawn rows, or rows chosen by randomly pivoted Cholesky [1]_ among `n_rows`.
+    kernel : {"rbf", "laplacian", "cauchy", "matern12", "matern32", "matern52"} or Kernel
+    gamma : float, "scale" or "median", default="scale"
+    n_rows : int, default=10_000
+        Rows that ``landmarks="rpcholesky"`` chooses from.
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    landmarks_ : array or CSR of shape (J, n_features_in_)
+    landmark_rows_ : array of int of shape (J,)
+        Their row numbers in X.
+    normalization_ : array of shape (J, J)
+    gamma_ : float
+
+    References
+    ----------
+    .. [1] Chen, Y., Epperly, E., Tropp, J. and Webber, R. (2025). Randomly pivoted Cholesky.
+       Communications on Pure and Applied Mathematics.
+    """
+
+    _learned_last = "normalization_"
+
+    def __init__(
+        self,
+        n_components: int = 500,
+        *,
+        landmarks: str = "uniform",
+        kernel: str | Kernel = "rbf",
+        gamma: float | str = "scale",
+        n_rows: int = 10_000,
+        random_state: RandomState = None,
+    ) -> None:
+        self.n_components = n_components
+        self.landmarks = landmarks
+        self.kernel = kernel
+        self.gamma = gamma
+        self.n_rows = n_rows
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        self._check_counts(n_components=1, n_rows=2)
+        self._check_kernel()
+        self._check_choice("landmarks", "uniform", "rpcholesky")
+        if not get_kernel(self.kernel).has_closed_form:
+            raise ValueError(
+                f"Nyström features need exact values, but kernel {get_kernel(self.kernel).name!r} "
+                "has no closed form; use RandomFeatures."
+            )
+
+    def _fit(self, X: Matrix | DaskArray, y: Any, client: Client | None) -> None:
+        wanted = max(self.n_components, GAMMA_ROWS)
+        if self.landmarks == "rpcholesky":
+            wanted = max(wanted, self.n_rows)
+        rows, numbers = self._sample(X, wanted, client)
+        kernel = self._resolve_kernel(rows[:GAMMA_ROWS])
+        size = min(self.n_components, rows.shape[0])
+        if self.landmarks == "uniform":
+            chosen = np.arange(size)
+        else:
+            chosen = rpcholesky(kernel, self.gamma_, rows, size, self._stream("landmarks"))
+        self.landmarks_ = rows[chosen].copy()
+        self.landmark_rows_ = numbers[chosen]
+        self.normalization_ = inverse_root(kernel, self.gamma_, self.landmarks_)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.normalization_.shape[1])
+
+    def _evaluator(self, dtype: np.dtype) -> Evaluator:
+        # A normalisation made for float64 blows up the rounding of float32 values.
+        inside = np.result_type(dtype, self.landmarks_.dtype)
+        landmarks = self.landmarks_.astype(inside)
+        if not is_sparse(landmarks):
+            landmarks = np.ascontiguousarray(landmarks)
+        normalization = self.normalization_.astype(inside)
+        return NystroemBlock(landmarks, normalization, get_kernel(self.kernel), self.gamma_, dtype)
