@@ -236,7 +236,7 @@ class Executor(ABC):
         try:
             for size in sizes:
                 alive.extend(itertools.islice(handles, size + ahead - len(alive)))
-                if not alive:
+                if size and not alive:
                     return
                 yield list(itertools.islice(alive, size))
                 for _ in range(size):
@@ -267,7 +267,7 @@ class ThreadExecutor(Executor):
         self._stack = ExitStack()
         self._stack.enter_context(one_blas_thread())
         self._pool = ThreadPoolExecutor(threads + EXTRA_THREADS, "rfcdask") if threads else None
-        self._shared_of: dict[int, tuple[Blocks, Graph]] = {}
+        self._shared_of: dict[Blocks, Graph] = {}
 
     def compute(self, task: Any) -> Future[Any]:
         return self._start(partial(task.compute, scheduler=self._get))
@@ -310,11 +310,11 @@ class ThreadExecutor(Executor):
 
     def _shared(self, blocks: Blocks) -> Graph:
         """Return what all blocks need, computed when the first of them asks."""
-        if id(blocks) not in self._shared_of:
+        if blocks not in self._shared_of:
             values = self._get(blocks.culled(blocks.shared), blocks.shared)
             made = {k: DataNode(k, v) for k, v in zip(blocks.shared, values, strict=True)}
-            self._shared_of[id(blocks)] = (blocks, made)
-        return self._shared_of[id(blocks)][1]
+            self._shared_of[blocks] = made
+        return self._shared_of[blocks]
 
     def _start(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
         if self._pool is None:
@@ -368,7 +368,7 @@ class ClusterExecutor(Executor):
         self._block_bytes = block_bytes
         self._token = uuid.uuid4().hex[:12]
         self._numbers = itertools.count(1)
-        self._shared_of: dict[int, tuple[Blocks, Graph]] = {}
+        self._shared_of: dict[Blocks, Graph] = {}
 
     def compute(self, task: Any) -> Handle:
         return self.client.compute(task, retries=RETRIES)
@@ -418,19 +418,19 @@ class ClusterExecutor(Executor):
             handle.release()
 
     def close(self) -> None:
-        for _, shared in self._shared_of.values():
+        for shared in self._shared_of.values():
             for future in shared.values():
                 self.release(future)
         self._shared_of.clear()
 
     def _shared(self, blocks: Blocks) -> Graph:
         """Return futures of what all blocks need: sent once, however many blocks there are."""
-        if id(blocks) not in self._shared_of:
+        if blocks not in self._shared_of:
             self._block_bytes = blocks.nbytes
             keys = blocks.shared
             futures = self._send(blocks.culled(keys), keys) if keys else []
-            self._shared_of[id(blocks)] = (blocks, dict(zip(keys, futures, strict=True)))
-        return self._shared_of[id(blocks)][1]
+            self._shared_of[blocks] = dict(zip(keys, futures, strict=True))
+        return self._shared_of[blocks]
 
     def _key(self, what: str) -> str:
         return f"rfcdask-{what}-{self._token}-{next(self._numbers)}"

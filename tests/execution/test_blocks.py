@@ -81,7 +81,7 @@ def test_groups_hold_their_blocks_and_a_few_ahead() -> None:
     assert len(seen) == 10
 
 
-def test_results_come_in_the_order_asked_for_whatever_finishes_first() -> None:
+def test_blocks_come_in_the_order_asked_for() -> None:
     def slow_at_first(block: Array) -> Array:
         time.sleep(0.05 if block[0, 0] < 20 else 0.0)
         return block

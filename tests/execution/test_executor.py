@@ -54,7 +54,7 @@ def test_without_a_client_the_local_scheduler_computes() -> None:
     assert set(compute(where())) == {os.getpid()}
 
 
-def test_the_given_client_then_the_current_one_then_the_chosen_scheduler(
+def test_a_given_client_comes_before_the_current_one(
     cluster: LocalCluster,
 ) -> None:
     with Client(cluster, set_as_default=False) as given:
