@@ -53,7 +53,6 @@ class _Screen:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._bars: Any = None
-        self._open = 0
 
     def add(self, counter: Counter) -> Any:
         """Return the number of a new bar."""
@@ -61,7 +60,6 @@ class _Screen:
             if self._bars is None:
                 self._bars = _new_display()
                 self._bars.start()
-            self._open += 1
             return self._bars.add_task(
                 counter.phase, total=counter.total, speed="", remark="", link=dashboard_link()
             )
@@ -77,8 +75,7 @@ class _Screen:
         """Take a bar down, and the display with the last of them."""
         with self._lock:
             self._bars.remove_task(task)
-            self._open -= 1
-            if not self._open:
+            if not self._bars.tasks:
                 self._bars.stop()
                 self._bars = None
 
