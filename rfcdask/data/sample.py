@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask.array as da
 import numpy as np
-from dask.base import compute as compute_here
 from dask.base import tokenize
-from dask.callbacks import Callback
 from dask.highlevelgraph import HighLevelGraph
 from scipy import sparse
 
@@ -22,7 +20,7 @@ from rfcdask.data.errors import DataError
 from rfcdask.data.reader import Reader
 from rfcdask.execution.cluster import current_client
 from rfcdask.execution.dask_internals import layer_options
-from rfcdask.execution.executor import call_later, compute, run_tasks
+from rfcdask.execution.executor import call_later, compute, local_threads, run_tasks
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import NotFiniteError, as_csr, check_finite, is_sparse
 from rfcdask.kernels.types import Array, DaskArray, IntArray, Matrix
@@ -145,17 +143,14 @@ def fetch_rows(reader: Reader, indices: Any, client: Client | None = None) -> Ro
 
 
 def _run(tasks: list[Any], client: Client | None, block_bytes: int) -> list[Any]:
+    chosen, parts = current_client(client), []
+    # Few at once: where workers die over blocks, the scheduler must see which block it was.
+    at_once = max(local_threads(), 1) if chosen is None else None
     with track("gathering rows", len(tasks), "blocks") as bar:
-        chosen = current_client(client)
-        if chosen is None:
-            with Callback(posttask=lambda *_: bar.advance()):
-                return list(compute_here(*tasks))
-        parts = []
-        # Few at once: where workers die over blocks, the scheduler must see which block it was.
-        for part in run_tasks(tasks, chosen, block_bytes=block_bytes):
+        for part in run_tasks(tasks, chosen, at_once=at_once, block_bytes=block_bytes):
             parts.append(part)
             bar.advance()
-        return parts
+    return parts
 
 
 def _checked(indices: Any, n_rows: int) -> IntArray:
