@@ -6,19 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rfcdask.display.numbers import (
-    NONE,
-    count,
-    finite,
-    number,
-    tick,
-)
-from rfcdask.display.style import (
-    LIGHT,
-    cut,
-    cut_apart,
-    printable,
-)
+from rfcdask.display.numbers import NONE, count, finite, number, tick
+from rfcdask.display.style import LIGHT, cut, cut_apart, printable
 from rfcdask.display.svg import PAPER, WIDTH, inline_svg
 
 if TYPE_CHECKING:
@@ -374,8 +363,12 @@ def _shades() -> Any:
     return ListedColormap(shades, "rfcdask").with_extremes(bad=(*to_rgb(BLUE), 0.02))
 
 
+def _known(values: Sequence[Any]) -> list[float]:
+    return [found for value in values if (found := finite(value)) is not None]
+
+
 def _range(values: Sequence[Any]) -> tuple[float, float]:
-    known = [found for value in values if (found := finite(value)) is not None] or [0.0]
+    known = _known(values) or [0.0]
     low, high = min(known), max(known)
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
@@ -415,7 +408,7 @@ def rows_axis(ax: Any, names: Sequence[str]) -> None:
 
 def set_log(axis: Any, values: Sequence[Any], base: int = 10, most: int = 5) -> bool:
     """Make an axis logarithmic if all values are positive; tell whether it is."""
-    known = [found for value in values if (found := finite(value)) is not None]
+    known = _known(values)
     if not known or min(known) <= 0:
         return False
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})

@@ -187,16 +187,12 @@ def _name_points(ax: Any, points: Sequence[tuple[tuple[float, float], str, str]]
     """Write names beside points where there is room; the legend has them all."""
     figure = ax.get_figure(root=True)
     figure.draw_without_rendering()  # places of points are known once the layout is
-    places = [ax.transData.transform(at) for at, _, _ in points]
+    places = (ax.transData.transform(at) for at, _, _ in points)
     taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in places]
     frame = ax.get_window_extent()
-    for (at, name, colour), _ in zip(points, places, strict=True):
-        for dx, dy, ha in (
-            (7, -3, "left"),
-            (-7, -3, "right"),
-            (0, 7, "center"),
-            (0, -14, "center"),
-        ):
+    around = ((7, -3, "left"), (-7, -3, "right"), (0, 7, "center"), (0, -14, "center"))
+    for at, name, colour in points:
+        for dx, dy, ha in around:
             text = ax.annotate(
                 clean(name), at, (dx, dy), textcoords="offset points", ha=ha, color=colour,
                 fontsize="small", parse_math=False,

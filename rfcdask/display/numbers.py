@@ -53,10 +53,8 @@ def size(value: Any) -> str:
     found = finite(value)
     if found is None:
         return NONE
-    for factor, unit in UNITS:
-        if found >= factor:
-            return f"{number(found / factor)} {unit}"
-    return f"{found:,.0f} B"
+    factor, unit = _unit(found)
+    return f"{number(found / factor)} {unit}" if factor > 1 else f"{found:,.0f} B"
 
 
 def seconds(value: Any) -> str:
@@ -107,7 +105,9 @@ def percent_tick(value: float) -> str:
 
 def size_tick(value: float) -> str:
     """Return bytes as a short label."""
-    for factor, unit in UNITS:
-        if value >= factor:
-            return f"{value / factor:.3g} {unit}"
-    return f"{value:.3g} B"
+    factor, unit = _unit(value)
+    return f"{value / factor:.3g} {unit}"
+
+
+def _unit(value: float) -> tuple[int, str]:
+    return next(((factor, unit) for factor, unit in UNITS if value >= factor), (1, "B"))

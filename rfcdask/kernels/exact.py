@@ -35,6 +35,7 @@ from rfcdask.kernels.types import Array, Matrix
 Profile = Callable[[Array, float], Array]
 _TILE = 512
 _SMALLEST32 = 1e-15
+"""Beyond this gamma, or one over it, sums of squares of typical data leave float32."""
 
 
 def _inverse_root(spread: float) -> float:
@@ -179,6 +180,10 @@ def _rbf_radius(uniforms: Array, gamma: float) -> Array:
 def _matern_radius(uniforms: Array, gamma: float, nu: float) -> Array:
     # scipy.special.chdtri takes the upper tail, so small uniforms keep their digits.
     return np.asarray(gamma * np.sqrt(2 * nu / special.chdtri(2 * nu, uniforms)))
+
+
+# Both draws go by the tail of |z|, which keeps its digits where the distribution function is 1:
+# from a uniform 1 - p one would lose the large frequencies.
 
 
 def _cauchy_draw(normals: Array, gamma: float) -> Array:

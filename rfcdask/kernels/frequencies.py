@@ -64,25 +64,12 @@ class Fastfood:
         padded = np.ones(self.lengths.size)
         padded[: self.n_features_out] = factor
         lengths = self.lengths * padded.reshape(self.lengths.shape)
-        return Fastfood(
-            self.signs,
-            self.permutation,
-            self.gauss,
-            lengths,
-            self.n_features_in,
-            self.n_features_out,
-        )
+        return replace(self, lengths=lengths)
 
     def astype(self, dtype: np.dtype[np.floating]) -> Fastfood:
         """Return the same vectors in another precision."""
-        return Fastfood(
-            self.signs.astype(dtype),
-            self.permutation,
-            self.gauss.astype(dtype),
-            self.lengths.astype(dtype),
-            self.n_features_in,
-            self.n_features_out,
-        )
+        parts = {name: getattr(self, name).astype(dtype) for name in ("signs", "gauss", "lengths")}
+        return replace(self, **parts)
 
     def project(self, X: Array, out: Array) -> None:
         """Write the product of each row of X with each vector to `out`, O(log d) per value."""
@@ -169,12 +156,15 @@ def _sobol(p: int, n: int, rng: np.random.Generator) -> _Base:
             f"sampling='sobol' goes up to {SOBOL_MAX_COLUMNS:,} columns and X has {p:,}; use "
             "sampling='halton' or 'orthogonal', or project X to fewer columns first."
         )
-    # Only whole powers of two are balanced: draw one and keep its beginning.
+    # Two coordinates of each point are the uniforms. Only whole powers of two are balanced: draw
+    # one and keep its beginning.
     points = qmc.Sobol(p + 2, scramble=True, rng=rng).random_base2((n - 1).bit_length())
     return _from_cube(points[:n])
 
 
 def _from_cube(points: Array) -> _Base:
+    """Turn points of the unit cube into normals by the inverse of their distribution."""
+    # Scrambled points may lie on 0 or 1, whose normals are infinite.
     points = np.clip(points, 2.0**-53, 1 - 2.0**-53)
     return _Base(special.ndtri(points[:, 2:]), points[:, 0], points[:, 1])
 

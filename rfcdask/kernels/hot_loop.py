@@ -39,6 +39,7 @@ def _cosine_polynomial(degree: int) -> tuple[float, ...]:
 _C32 = tuple(np.float32(c) for c in _cosine_polynomial(6))
 _C64 = _cosine_polynomial(10)
 _HUGE = 1e30
+"""Angles from here on are looked at one by one: another column may have overflowed."""
 _QUARTER32, _QUARTER64 = np.float32(0.25), 0.25
 # Fused multiply-adds are allowed; reordering and "no NaN here" are not: NaN must come through.
 _FUSE = {"contract", "nsz"}
@@ -255,11 +256,8 @@ def draw_block(
 ) -> CosineBlock:
     """Draw the evaluator of `n` unweighted frequencies from a seed."""
     drawn = draw_candidates(get_kernel(kernel), gamma, p, n, sampling, phases, seed)
-    return _without_matrix(unweighted_block(drawn, phases, dtype))
-
-
-def _without_matrix(block: CosineBlock) -> CosineBlock:
-    """Drop the matrix where its product form stands in its stead."""
+    block = unweighted_block(drawn, phases, dtype)
+    # The product form stands for the matrix, which would be large and never be used.
     return replace(block, turns=None) if block.structure is not None else block
 
 
@@ -269,10 +267,5 @@ def unweighted_block(drawn: Frequencies, phases: str, dtype: np.dtype) -> Cosine
     paired = phases == "paired"
     scales = np.full(n, np.sqrt((1 if paired else 2) / n))
     return CosineBlock.make(
-        drawn.vectors,
-        drawn.phases,
-        scales,
-        dtype,
-        paired=paired,
-        structure=drawn.structure,
+        drawn.vectors, drawn.phases, scales, dtype, paired=paired, structure=drawn.structure
     )

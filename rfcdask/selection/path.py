@@ -22,6 +22,9 @@ FLOOR_GAIN, FLOOR_GROWTH, FLOOR_PATIENCE = 0.01, 1.05, 50
 neither lowered the error by the share FLOOR_GAIN nor let the set of features grow by the factor
 FLOOR_GROWTH."""
 
+Gram = Array | Objective
+"""Inner products of the atoms as a matrix, or an object that gives columns of them on demand."""
+
 
 @dataclass(frozen=True)
 class SelectionState:
@@ -230,7 +233,7 @@ def _thinned(states: dict[int, SelectionState], n_components: int) -> list[Selec
 
 def _solve(
     solver: type[Greedy],
-    G: Array | Objective,
+    G: Gram,
     c: Array,
     target_norm2: float,
     n_components: int,
@@ -250,12 +253,7 @@ def _solve(
 
 
 def giga(
-    G: Array | Objective,
-    c: Array,
-    target_norm2: float,
-    n_components: int,
-    *,
-    max_iterations: int | None = None,
+    G: Gram, c: Array, target_norm2: float, n_components: int, *, max_iterations: int | None = None
 ) -> Path:
     """Choose few weighted atoms whose sum is close to a target, by geodesic ascent.
 
@@ -281,12 +279,7 @@ def giga(
 
 
 def frank_wolfe(
-    G: Array | Objective,
-    c: Array,
-    target_norm2: float,
-    n_components: int,
-    *,
-    max_iterations: int | None = None,
+    G: Gram, c: Array, target_norm2: float, n_components: int, *, max_iterations: int | None = None
 ) -> Path:
     """Choose few weighted atoms whose sum is close to a target, by Frank-Wolfe.
 
@@ -296,12 +289,7 @@ def frank_wolfe(
 
 
 def pursuit(
-    G: Array | Objective,
-    c: Array,
-    target_norm2: float,
-    n_components: int,
-    *,
-    max_iterations: int | None = None,
+    G: Gram, c: Array, target_norm2: float, n_components: int, *, max_iterations: int | None = None
 ) -> Path:
     """Choose few weighted atoms whose sum is close to a target, by matching pursuit.
 
