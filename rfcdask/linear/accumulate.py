@@ -12,7 +12,7 @@ from rfcdask.features.lazy import FeatureArray
 from rfcdask.kernels.seeds import held_out_by_number
 from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear.checks import check_block_weights, dense, encode_labels, find_not_finite
-from rfcdask.linear.inputs import fold_blocks, make_blocks
+from rfcdask.linear.inputs import fold_blocks
 from rfcdask.linear.moments import Moments
 
 PARTS = 64
@@ -54,12 +54,16 @@ def accumulate_moments(
         class_weights,
     )
     rows = X.unevaluated() if isinstance(X, FeatureArray) else X
-    blocks = make_blocks(rows, y, weights)
     nothing = Moments.empty(X.shape[1], n_targets)
     total = (nothing, nothing)
-    size = -(-len(blocks) // PARTS)
     for part in fold_blocks(
-        blocks, fold, (None, None), client, "summing", group_size=size, progress=progress
+        (rows, y, weights),
+        fold,
+        (None, None),
+        client,
+        "summing",
+        group_size=-(-X.numblocks[0] // PARTS),
+        progress=progress,
     ):
         total = (total[0].merge(part[0] or nothing), total[1].merge(part[1] or nothing))
     return total
@@ -78,7 +82,6 @@ class _AddBlock:
     class_weights: Array | None
 
     def __call__(self, state: Split, block: tuple[Any, ...], index: int) -> Split:
-        """Return the moments with those of one block added."""
         Z = block[0]
         if self.validation_fraction or not isinstance(Z, FeatureRows):
             Z = dense(Z)

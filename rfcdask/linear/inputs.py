@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import dask.array as da
 import numpy as np
+from sklearn.base import is_classifier
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
@@ -31,6 +33,22 @@ MAX_CLASSES = 10_000
 """More distinct labels than this are taken for numbers that somebody meant to regress on."""
 KEEP_BYTES = 2**25
 """Codes of labels up to this size are kept: reading them again costs more than they weigh."""
+
+
+def check_data(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool = False
+) -> tuple[DaskArray, DaskArray, DaskArray | None]:
+    """Return X, labels or targets as `estimator` takes them, and weights, in the same row blocks.
+
+    With `reset` the estimator learns from them, else they must have the columns it knows.
+    """
+    if y is None:
+        name = type(estimator).__name__
+        raise ValueError(f"{name} requires y to be passed, but the target y is None.")
+    matrix = check_matrix(estimator, X, reset=reset)
+    weights = _check_sample_weight(sample_weight, matrix)
+    check_y = _check_labels if is_classifier(estimator) else _check_targets
+    return matrix, check_y(_align(y, matrix, "y")), weights
 
 
 def check_matrix(
@@ -103,8 +121,7 @@ def _list_chunks(array: DaskArray) -> str:
     return str(sizes) if len(sizes) < 5 else f"[{sizes[0]}, {sizes[1]}, ...], {len(sizes)} blocks"
 
 
-def check_sample_weight(weights: Any, X: DaskArray) -> DaskArray | None:
-    """Return the sample weights with the row chunks of X, or None."""
+def _check_sample_weight(weights: Any, X: DaskArray) -> DaskArray | None:
     if weights is None:
         return None
     if not isinstance(weights, da.Array):
@@ -117,41 +134,34 @@ def check_sample_weight(weights: Any, X: DaskArray) -> DaskArray | None:
     return column
 
 
-def require_y(y: Any, estimator: Any) -> None:
-    """Raise when there is no y, in the words scikit-learn uses."""
-    if y is None:
-        name = type(estimator).__name__
-        raise ValueError(f"{name} requires y to be passed, but the target y is None.")
-
-
-def check_labels(y: Any, X: DaskArray) -> DaskArray:
-    """Return labels with the row chunks of X; a single column of them is made flat."""
-    column = _align(y, X, "y")
-    if column.ndim == 2 and column.shape[1] == 1:
+def _check_labels(y: DaskArray) -> DaskArray:
+    """Return labels of any kind; a single column of them is made flat."""
+    if y.ndim == 2 and y.shape[1] == 1:
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected; pass y.ravel().",
             DataConversionWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
-        return column[:, 0]
-    return column
+        y = y[:, 0]
+    if y.ndim != 1:
+        raise ValueError(f"y has shape {y.shape}; a classifier needs one label for each row.")
+    return y
 
 
-def check_targets(y: Any, X: DaskArray) -> DaskArray:
-    """Return numeric targets with the row chunks of X."""
-    column = _align(y, X, "y")
-    if column.ndim > 2:
-        raise ValueError(f"y has shape {column.shape}; give one target for each row.")
-    return column if column.dtype.kind in "fiub" else column.astype(np.float64)
+def _check_targets(y: DaskArray) -> DaskArray:
+    """Return numbers, one or several for each row."""
+    if y.ndim > 2:
+        raise ValueError(f"y has shape {y.shape}; give one target for each row.")
+    return y if y.dtype.kind in "fiub" else y.astype(np.float64)
 
 
-def make_blocks(X: DaskArray, *columns: DaskArray | None) -> Blocks:
-    """Return the row blocks of X and of the columns that are there."""
-    return Blocks(X, *(column for column in columns if column is not None))
+def make_blocks(*arrays: DaskArray | None) -> Blocks:
+    """Return the row blocks of those of the arrays that are there."""
+    return Blocks(*(array for array in arrays if array is not None))
 
 
 def fold_blocks(
-    blocks: Blocks,
+    arrays: Sequence[DaskArray | None],
     fold: Fold,
     state: Any,
     client: Any,
@@ -160,7 +170,8 @@ def fold_blocks(
     group_size: int = 1,
     progress: Any = None,
 ) -> Iterator[Any]:
-    """Yield the fold of each run of `group_size` blocks, in order, and report the rows done."""
+    """Yield the fold of each run of `group_size` row blocks, in order, and report the rows done."""
+    blocks = make_blocks(*arrays)
     groups = consecutive_groups(len(blocks), group_size)
     with (
         open_executor(client) as executor,
@@ -233,12 +244,11 @@ class ClassLabels:
 
 def read_labels(executor: Executor, y: DaskArray) -> ClassLabels:
     """Read y once, block by block; in this process, keep the class of each row if that is small."""
-    if y.ndim != 1:
-        raise ValueError(f"y has shape {y.shape}; a classifier needs one label for each row.")
     blocks = Blocks(y)
     starts = np.concatenate([[0], np.cumsum(blocks.rows)]).astype(np.int64)
     groups = consecutive_groups(len(blocks), LABEL_BLOCKS)
-    counter = _BlockCounter(starts, executor.local and y.shape[0] <= KEEP_BYTES)
+    keep = executor.local and y.shape[0] <= KEEP_BYTES
+    counter = partial(_count_labels, starts=starts, keep=keep)
     found = list(chain.from_iterable(stream_folds(executor, blocks, groups, counter, ())))
     classes, _ = _distinct([values for values, _, _ in found])
     check_classification_targets(np.tile(classes, 3))  # each class has several rows, it may think
@@ -251,34 +261,28 @@ def read_labels(executor: Executor, y: DaskArray) -> ClassLabels:
     for row, (values, amounts, _) in zip(counts, found, strict=True):
         row[np.searchsorted(classes, values)] = amounts
     dtype = np.min_scalar_type(len(classes) - 1)
-    if not counter.keep or y.shape[0] * dtype.itemsize > KEEP_BYTES:
+    if not keep or y.shape[0] * dtype.itemsize > KEEP_BYTES:
         return ClassLabels(classes, counts)
     codes = [np.searchsorted(classes, values).astype(dtype)[at] for values, _, at in found]
     return ClassLabels(classes, counts, np.concatenate(codes))
 
 
-@dataclass(frozen=True)
-class _BlockCounter:
-    """Counts the labels of one block; picklable, as workers need it."""
-
-    starts: Array
-    keep: bool
-
-    def __call__(self, state: Any, block: tuple[Any, ...], index: int) -> Any:
-        y = np.asarray(block[0])
-        missing = missing_labels(y)
-        if missing.any():
-            raise not_finite_error("y", index, int(np.argmax(missing)), int(self.starts[index]))
-        values, amounts = _distinct([y], f" (block {index})")
-        if len(values) > MAX_CLASSES:
-            raise ValueError(
-                f"y has more than {MAX_CLASSES} distinct labels in block {index}. "
-                "Unknown label type: continuous; use a regressor, or group the labels."
-            )
-        places = None
-        if self.keep:
-            places = np.searchsorted(values, y).astype(np.min_scalar_type(len(values)))
-        return (*state, (values, amounts, places))
+def _count_labels(state: Any, block: tuple[Any, ...], index: int, starts: Array, keep: bool) -> Any:
+    """Add the labels of a block, how often each occurs, and where if they are to be kept."""
+    y = np.asarray(block[0])
+    missing = missing_labels(y)
+    if missing.any():
+        raise not_finite_error("y", index, int(np.argmax(missing)), int(starts[index]))
+    values, amounts = _distinct([y], f" (block {index})")
+    if len(values) > MAX_CLASSES:
+        raise ValueError(
+            f"y has more than {MAX_CLASSES} distinct labels in block {index}. "
+            "Unknown label type: continuous; use a regressor, or group the labels."
+        )
+    places = None
+    if keep:
+        places = np.searchsorted(values, y).astype(np.min_scalar_type(len(values)))
+    return (*state, (values, amounts, places))
 
 
 def _distinct(labels: list[Array], where: str = "") -> tuple[Array, Array]:

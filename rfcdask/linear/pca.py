@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
@@ -20,7 +21,7 @@ from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear.accumulate import accumulate_moments
 from rfcdask.linear.inputs import check_matrix
 from rfcdask.linear.moments import Moments
-from rfcdask.linear.predict import map_rows, score_dtype
+from rfcdask.linear.predict import map_rows
 
 
 @lazy_on_dask
@@ -98,8 +99,8 @@ class PCA(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """Return the components of each row; lazy on dask arrays."""
         check_is_fitted(self)
         directions = self.components_ / self._scale()[:, None]
-        function = _Project(self.mean_, directions)
-        return map_rows(self, X, function, self.n_components_, score_dtype(X))
+        function = partial(_project, mean=self.mean_, directions=directions)
+        return map_rows(self, X, function, self.n_components_)
 
     def inverse_transform(self, X: Any) -> Array | DaskArray:
         """Return rows with these components, in the space of the features."""
@@ -185,12 +186,5 @@ class PCA(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return int(np.searchsorted(share, self.n_components, side="right")) + 1
 
 
-class _Project:
-    """``x -> directions (x - mean)``, small enough to travel inside a graph."""
-
-    def __init__(self, mean: Array, directions: Array) -> None:
-        self.mean, self.directions = mean, directions
-
-    def __call__(self, X: Array) -> Array:
-        projected: Array = (X - self.mean.astype(X.dtype)) @ self.directions.T.astype(X.dtype)
-        return projected
+def _project(X: Array, mean: Array, directions: Array) -> Array:
+    return np.asarray((X - mean.astype(X.dtype)) @ directions.T.astype(X.dtype))

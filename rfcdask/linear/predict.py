@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from numbers import Integral, Real
 from typing import Any
 
@@ -20,15 +20,7 @@ from rfcdask.display.numbers import count
 from rfcdask.kernels.arrays import check_finite, feature_dtype
 from rfcdask.kernels.types import Array, DaskArray
 from rfcdask.linear.checks import check_block_weights, check_total_weight, dense, encode_labels
-from rfcdask.linear.inputs import (
-    check_labels,
-    check_matrix,
-    check_sample_weight,
-    check_targets,
-    fold_blocks,
-    make_blocks,
-    require_y,
-)
+from rfcdask.linear.inputs import check_data, check_matrix, fold_blocks
 
 SHOWN_CLASSES = 6
 """More classes than this are counted, not listed."""
@@ -66,11 +58,18 @@ class LinearModel(HTMLReprMixin, BaseEstimator):
             found.append(("classes", names + (f" and {count(more)} more" if more > 0 else "")))
         return found
 
+    def _check_data(
+        self, X: Any, y: Any, sample_weight: Any, *, reset: bool
+    ) -> tuple[DaskArray, DaskArray, DaskArray | None]:
+        """Return checked data to learn from, after a look at the parameters."""
+        self._validate_params()
+        return check_data(self, X, y, sample_weight, reset=reset)
+
     def _map_scores(self, X: Any, *, flat: bool) -> Array | DaskArray:
         """Return the scores of rows, of shape (n,) where that is asked for."""
         check_is_fitted(self, "coef_")
         scores = LinearScores(self.coef_, self.intercept_, flat)
-        return map_rows(self, X, scores, None if flat else len(scores.coef), score_dtype(X))
+        return map_rows(self, X, scores, None if flat else len(scores.coef))
 
 
 class LinearClassifierMixin(ClassifierMixin):
@@ -90,21 +89,20 @@ class LinearClassifierMixin(ClassifierMixin):
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> float:
         """Return the accuracy, computed block by block in bounded memory."""
         check_is_fitted(self, "coef_")
-        matrix = check_matrix(self, X)
-        blocks = make_blocks(
-            matrix, check_labels(y, matrix), check_sample_weight(sample_weight, matrix)
-        )
-        fold = _CountRight(ClassPredictor(self.coef_, self.intercept_, self.classes_))
-        parts = list(
-            fold_blocks(blocks, fold, (0.0, 0.0), client, "scoring", group_size=SCORED_BLOCKS)
-        )
-        total = sum(part[1] for part in parts)
-        check_total_weight(total)
-        return float(sum(part[0] for part in parts) / total)
+        arrays = check_data(self, X, y, sample_weight)
+        predictor = ClassPredictor(self.coef_, self.intercept_, self.classes_)
+        fold = partial(_count_right, predictor=predictor)
+        parts = fold_blocks(arrays, fold, np.zeros(2), client, "scoring", group_size=SCORED_BLOCKS)
+        right, total = sum(parts)
+        check_total_weight(float(total))
+        return float(right / total)
 
 
 class LinearRegressorMixin(RegressorMixin):
     """Predictions and R^2 of a model with `coef_` and `intercept_`."""
+
+    coef_: Array
+    intercept_: Any
 
     def predict(self, X: Any) -> Array | DaskArray:
         """Return the prediction for each row; lazy on dask arrays."""
@@ -114,26 +112,26 @@ class LinearRegressorMixin(RegressorMixin):
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> float:
         """Return R^2, computed block by block in bounded memory."""
         check_is_fitted(self, "coef_")
-        matrix = check_matrix(self, X)
-        require_y(y, self)
-        targets = check_targets(y, matrix)
-        blocks = make_blocks(matrix, targets, check_sample_weight(sample_weight, matrix))
+        arrays = check_data(self, X, y, sample_weight)
+        targets = arrays[1]
         scores = LinearScores(self.coef_, self.intercept_)
         known, given = len(scores.coef), 1 if targets.ndim == 1 else targets.shape[1]
         if known != given:
             raise ValueError(
                 f"y has {given} target(s) a row and the model predicts {known}; give all of them."
             )
-        state = np.zeros((4, known))
-        parts = fold_blocks(
-            blocks, _SumSquares(scores), state, client, "scoring", group_size=SCORED_BLOCKS
-        )
+        fold, state = partial(_sum_squares, scores=scores), np.zeros((4, known))
+        parts = fold_blocks(arrays, fold, state, client, "scoring", group_size=SCORED_BLOCKS)
         weight, mean, spread, miss = reduce(_merge_squares, parts)
         check_total_weight(float(weight[0]))
         # As scikit-learn has it: of a target that never changes all is explained, or nothing.
         constant = spread <= weight * (8 * np.finfo(float).eps * mean) ** 2
         explained = 1.0 - miss / np.where(constant, 1.0, spread)
         return float(np.mean(np.where(constant, (miss == 0).astype(float), explained)))
+
+    def _flatten_outputs(self) -> None:
+        """Give `coef_` and `intercept_` the shapes of a single target."""
+        self.coef_, self.intercept_ = self.coef_[0], float(self.intercept_[0])
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -142,16 +140,18 @@ class LinearRegressorMixin(RegressorMixin):
 
 
 def map_rows(
-    estimator: Any, X: Any, function: RowFunction, width: int | None, dtype: Any
+    estimator: Any, X: Any, function: RowFunction, width: int | None, dtype: Any = None
 ) -> Array | DaskArray:
     """Apply a function of the rows: at once to an array in memory, lazily to a dask array.
 
-    `width` is the number of columns that come out; None means one value a row.
+    `width` is the number of columns that come out; None means one value a row. Without a `dtype`
+    it is that of features of such rows: float32 stays float32.
     """
     if not isinstance(X, da.Array):
         X = validate_data(estimator, X, reset=False, dtype="numeric")
         return function(X.astype(feature_dtype(X.dtype), copy=False))
     matrix = check_matrix(estimator, X, keep_empty=True)
+    dtype = feature_dtype(X.dtype) if dtype is None else dtype
     meta = np.empty((0,) * (1 if width is None else 2), dtype)
     if width is None:
         return matrix.map_blocks(_on_block, function, drop_axis=1, dtype=dtype, meta=meta)
@@ -161,12 +161,6 @@ def map_rows(
 
 def _on_block(block: Any, function: RowFunction) -> Array:
     return function(dense(block))
-
-
-def score_dtype(X: Any) -> np.dtype[Any]:
-    """Return the type of scores of X: float32 stays float32."""
-    dtype = np.dtype(getattr(X, "dtype", np.float64))
-    return feature_dtype(dtype) if dtype.kind in "biuf" else np.dtype(np.float64)
 
 
 class LinearScores:
@@ -199,8 +193,7 @@ class ClassPredictor(LinearScores):
 
     def __call__(self, X: Array) -> Array:
         """Return labels of shape (n,)."""
-        predicted: Array = self.classes[self.codes(X)]
-        return predicted
+        return np.asarray(self.classes[self.codes(X)])
 
 
 class ClassProbabilities(LinearScores):
@@ -221,39 +214,31 @@ class ClassProbabilities(LinearScores):
         return np.asarray(share / np.maximum(share.sum(1, keepdims=True), 1e-30))
 
 
-class _CountRight:
-    """Folds a block into (weight of rows predicted right, weight of all rows)."""
-
-    def __init__(self, model: ClassPredictor) -> None:
-        self.model = model
-
-    def __call__(self, state: Any, block: tuple[Any, ...], index: int) -> tuple[float, float]:
-        predicted = self.model.codes(dense(block[0]))
-        right = predicted == encode_labels(np.asarray(block[1]), self.model.classes)
-        weights = _weights_of(block, len(right), index)
-        return state[0] + float(weights @ right), state[1] + float(weights.sum())
+def _count_right(
+    state: Array, block: tuple[Any, ...], index: int, predictor: ClassPredictor
+) -> Array:
+    """Add a block to the weight of rows predicted right and that of all rows."""
+    predicted = predictor.codes(dense(block[0]))
+    right = predicted == encode_labels(np.asarray(block[1]), predictor.classes)
+    weights = _weights_of(block, len(right), index)
+    return np.asarray(np.add(state, [weights @ right, weights.sum()]))
 
 
-class _SumSquares:
-    """Folds a block into weight, mean and squares of the targets, and squares of the misses."""
-
-    def __init__(self, model: LinearScores) -> None:
-        self.model = model
-
-    def __call__(self, state: Array, block: tuple[Any, ...], index: int) -> Array:
-        X, y = dense(block[0]), np.asarray(block[1], float)
-        y = y[:, None] if y.ndim == 1 else y
-        weights = _weights_of(block, len(X), index)
-        weight = weights.sum()
-        if weight == 0:
-            return state
-        miss = y - self.model(X)
-        if not np.isfinite(miss).all():
-            check_finite(X)
-        mean = weights @ y / weight
-        squares = weights @ (y - mean) ** 2
-        found = np.array([np.full(len(mean), weight), mean, squares, weights @ miss**2])
-        return _merge_squares(state, found)
+def _sum_squares(state: Array, block: tuple[Any, ...], index: int, scores: LinearScores) -> Array:
+    """Add a block to weight, mean and squares of the targets, and squares of the misses."""
+    X, y = dense(block[0]), np.asarray(block[1], float)
+    y = y[:, None] if y.ndim == 1 else y
+    weights = _weights_of(block, len(X), index)
+    weight = weights.sum()
+    if weight == 0:
+        return state
+    miss = y - scores(X)
+    if not np.isfinite(miss).all():
+        check_finite(X)
+    mean = weights @ y / weight
+    squares = weights @ (y - mean) ** 2
+    found = np.array([np.full(len(mean), weight), mean, squares, weights @ miss**2])
+    return _merge_squares(state, found)
 
 
 def _weights_of(block: tuple[Any, ...], n: int, index: int) -> Array:

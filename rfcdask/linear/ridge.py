@@ -18,15 +18,7 @@ from rfcdask.kernels.seeds import seed_of
 from rfcdask.kernels.types import DaskArray
 from rfcdask.linear.accumulate import accumulate_moments
 from rfcdask.linear.checks import check_total_weight
-from rfcdask.linear.inputs import (
-    ClassLabels,
-    check_labels,
-    check_matrix,
-    check_sample_weight,
-    check_targets,
-    read_labels,
-    require_y,
-)
+from rfcdask.linear.inputs import ClassLabels, read_labels
 from rfcdask.linear.moments import Moments, choose_alpha, solve_ridge
 from rfcdask.linear.predict import (
     COMMON_CONSTRAINTS,
@@ -86,20 +78,13 @@ class BaseRidge(LinearModel):
         rows = ("rows", count(self.moments_.rows))
         return [*super()._facts(), rows, ("alpha", number(self.alpha_))]
 
-    def _check_data(
-        self, X: Any, y: Any, sample_weight: Any, reset: bool
-    ) -> tuple[DaskArray, DaskArray, DaskArray | None]:
-        self._validate_params()
+    def _validate_params(self) -> None:
+        super()._validate_params()
         for value in () if self.alphas is None else self.alphas:
             if not isinstance(value, Real) or value not in PENALTY:
                 raise ValueError(f"alphas holds {value!r}; each alpha must be {PENALTY}.")
         if self.alphas is not None and not len(self.alphas):
             raise ValueError("alphas is empty; give at least one penalty.")
-        require_y(y, self)
-        matrix = check_matrix(self, X, reset=reset)
-        check = check_labels if isinstance(self, LinearClassifierMixin) else check_targets
-        weights = check_sample_weight(sample_weight, matrix)
-        return matrix, check(y, matrix), weights
 
     def _fit_moments(
         self,
@@ -220,7 +205,7 @@ class Ridge(LinearRegressorMixin, BaseRidge):
     def _solve(self, moments: Moments) -> Self:
         super()._solve(moments)
         if self.one_target_:
-            self.coef_, self.intercept_ = self.coef_[0], float(self.intercept_[0])
+            self._flatten_outputs()
         return self
 
 

@@ -18,7 +18,7 @@ from rfcdask.features.lazy import lazy_on_dask
 from rfcdask.kernels.arrays import check_finite, feature_dtype, to_dense
 from rfcdask.kernels.types import Array, FloatArray
 from rfcdask.linear.checks import dense
-from rfcdask.linear.inputs import check_matrix, fold_blocks, make_blocks
+from rfcdask.linear.inputs import check_matrix, fold_blocks
 
 
 @lazy_on_dask
@@ -51,8 +51,8 @@ class Standardizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         client : distributed.Client, optional
             Where to compute: this client, else the current one, else local threads.
         """
-        blocks = make_blocks(check_matrix(self, X, reset=True))
-        stats = merge(list(fold_blocks(blocks, _add_block, None, client, "column statistics")))
+        matrix = check_matrix(self, X, reset=True)
+        stats = merge(list(fold_blocks([matrix], _add_block, None, client, "column statistics")))
         wrong = ~np.isfinite(stats.variance)
         if wrong.any():
             raise ValueError(

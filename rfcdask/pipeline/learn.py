@@ -13,7 +13,7 @@ from rfcdask.data.columns import remember
 from rfcdask.kernels.types import Array
 from rfcdask.linear import RidgeClassifier, SGDClassifier
 from rfcdask.linear.checks import dense, encode_labels
-from rfcdask.linear.inputs import fold_blocks, make_blocks
+from rfcdask.linear.inputs import fold_blocks
 from rfcdask.persist.models import load, save
 from rfcdask.pipeline.choose import map_path
 from rfcdask.pipeline.context import Context
@@ -106,9 +106,10 @@ def confusion(model: Any, X: Any, test: Dataset, client: Any) -> Array:
     """
     classes = np.asarray(test.classes)
     k = len(classes)
-    blocks = make_blocks(X, test.y)
     total = zero = np.zeros((k, k), np.int64)
-    for part in fold_blocks(blocks, _Count(model, classes), zero, client, "scoring", group_size=4):
+    for part in fold_blocks(
+        (X, test.y), _Count(model, classes), zero, client, "scoring", group_size=4
+    ):
         total = total + part
     return total
 

@@ -1,6 +1,5 @@
 """Linear models trained by stochastic gradient descent, a bounded number of blocks at a time."""
 
-from rfcdask.linear.sgd.classifier import SGDClassifier
-from rfcdask.linear.sgd.regressor import SGDRegressor
+from rfcdask.linear.sgd.estimators import SGDClassifier, SGDRegressor
 
 __all__ = ["SGDClassifier", "SGDRegressor"]

@@ -76,10 +76,11 @@ class BaseSGD(LinearModel):
 
     def _make_config(self, X: DaskArray, seed: int, **more: Any) -> TrainingConfig:
         n = X.shape[0]
+        auto_alpha = 1.0 / (AUTO_C.get(self.loss, 1.0) * n)
         batch_size = _auto_batch_size(n) if self.batch_size == "auto" else int(self.batch_size)
         steps_per_epoch = sum(-(-size // batch_size) for size in X.chunks[0])
         return TrainingConfig(
-            alpha=_auto_alpha(self.loss, n) if self.alpha == "auto" else float(self.alpha),
+            alpha=auto_alpha if self.alpha == "auto" else float(self.alpha),
             eta0=float(self.eta0),
             n_steps=float(steps_per_epoch * self.epochs + 1),
             batch_size=batch_size,
@@ -110,15 +111,9 @@ class BaseSGD(LinearModel):
         if self.checkpoint is not None:
             fingerprint = self._fingerprint(blocks, config, labels)
             checkpoint = Checkpoint(self.checkpoint, fingerprint)
-        loop = TrainingLoop(
-            executor,
-            blocks,
-            config,
-            TrainingState.zero(self.n_features_in_, config.n_outputs),
-            checkpoint=checkpoint,
-            checkpoint_every=self.checkpoint_every,
-            progress=self.progress,
-        )
+        start = TrainingState.zero(self.n_features_in_, config.n_outputs)
+        loop = TrainingLoop(executor, blocks, config, start, self.progress)
+        loop.checkpoint, loop.checkpoint_every = checkpoint, self.checkpoint_every
         loop.run(range(self.epochs), self.patience if self.early_stopping else 0, self.tol)
         self._set_attributes(loop)
 
@@ -131,14 +126,9 @@ class BaseSGD(LinearModel):
         config = replace(config, n_steps=0.0)
         if self.alpha == "auto" and hasattr(self, "alpha_"):
             config = replace(config, alpha=self.alpha_)
-        loop = TrainingLoop(
-            executor,
-            blocks,
-            config,
-            self._last_state(config.n_outputs),
-            preconditioner=getattr(self, "_preconditioner", None),
-            progress=self.progress,
-        )
+        state = self._last_state(config.n_outputs)
+        loop = TrainingLoop(executor, blocks, config, state, self.progress)
+        loop.preconditioner = getattr(self, "_preconditioner", None)
         calls = getattr(self, "n_calls_", 0)
         loop.run(range(calls, calls + 1))
         self.n_calls_ = calls + 1
@@ -190,10 +180,6 @@ class BaseSGD(LinearModel):
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
         return {key: value for key, value in state.items() if key != "_preconditioner"}
-
-
-def _auto_alpha(loss: str, n_rows: int) -> float:
-    return 1.0 / (AUTO_C.get(loss, 1.0) * n_rows)
 
 
 def _auto_batch_size(n_rows: int) -> int:

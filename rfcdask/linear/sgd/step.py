@@ -20,12 +20,7 @@ import numpy as np
 from rfcdask.kernels.seeds import draw_parts
 from rfcdask.kernels.types import Array
 from rfcdask.linear.checks import check_block_weights, dense, encode_labels, find_not_finite
-from rfcdask.linear.sgd.losses import (
-    SQUARED,
-    STEP_GAIN,
-    classification_slopes,
-    regression_slopes,
-)
+from rfcdask.linear.sgd.losses import SQUARED, STEP_GAIN, classification_slopes, regression_slopes
 from rfcdask.linear.sgd.optimizer import (
     MAX_MIXED,
     Preconditioner,
@@ -85,14 +80,9 @@ class TrainingConfig:
     def step_parameters(self, P: Preconditioner) -> StepParameters:
         """Return what the kernel needs, with the step size that the noise of a batch allows."""
         eta = self.eta0 * STEP_GAIN[self.loss] * (self.batch_size / (self.batch_size + P.spread))
+        constant = float(self.fit_intercept)
         return StepParameters(
-            self.loss,
-            self.epsilon,
-            self.alpha,
-            eta,
-            self.n_steps,
-            self.batch_size,
-            float(self.fit_intercept),
+            self.loss, self.epsilon, self.alpha, eta, self.n_steps, self.batch_size, constant
         )
 
 

@@ -61,12 +61,6 @@ class TrainingLoop:
     config : TrainingConfig
     state : TrainingState
         Where to start.
-    preconditioner : Preconditioner, optional
-        One of earlier rows; it is estimated on these otherwise.
-    checkpoint : Checkpoint, optional
-        Where the state is kept.
-    checkpoint_every : int
-        Blocks between two checkpoints.
     progress : object
         See :func:`rfcdask.execution.progress.track`.
 
@@ -76,8 +70,15 @@ class TrainingLoop:
         Where training has come to.
     history : list of dict
         Losses of the epochs that are over.
-    preconditioner : Preconditioner
+    preconditioner : Preconditioner or None
+        Estimated on the blocks where none is set before `run`.
+    checkpoint : Checkpoint or None
+        Where the state is kept, every `checkpoint_every` blocks.
     """
+
+    preconditioner: Preconditioner | None = None
+    checkpoint: Checkpoint | None = None
+    checkpoint_every = 64
 
     def __init__(
         self,
@@ -85,18 +86,12 @@ class TrainingLoop:
         blocks: Blocks,
         config: TrainingConfig,
         state: TrainingState,
-        *,
-        preconditioner: Preconditioner | None = None,
-        checkpoint: Checkpoint | None = None,
-        checkpoint_every: int = 64,
         progress: Any = None,
     ) -> None:
-        self.executor, self.blocks, self.config, self.state = executor, blocks, config, state
-        self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
-        self.progress = progress
+        self.executor, self.blocks, self.config = executor, blocks, config
+        self.state, self.progress = state, progress
         self.history: History = []
         self.mixed = blocks_mixed(len(blocks), blocks.nbytes)
-        self.preconditioner = preconditioner
 
     def run(self, epochs: range, patience: int = 0, tol: float = 0.0) -> None:
         """Go through some epochs, from the checkpoint on where there is one.

@@ -1,36 +1,29 @@
-"""Linear classifiers trained by stochastic gradient descent over blocks larger than memory."""
+"""Linear models trained by stochastic gradient descent over blocks larger than memory."""
 
 from __future__ import annotations
 
 import os
 import warnings
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from rfcdask.execution.blocks import Blocks
 from rfcdask.execution.executor import open_executor
 from rfcdask.kernels.types import Array, DaskArray
-from rfcdask.linear.inputs import (
-    ClassLabels,
-    check_labels,
-    check_matrix,
-    check_sample_weight,
-    make_blocks,
-    read_labels,
-    require_y,
-)
+from rfcdask.linear.inputs import ClassLabels, make_blocks, read_labels
 from rfcdask.linear.predict import (
     ClassProbabilities,
     LinearClassifierMixin,
+    LinearRegressorMixin,
     map_rows,
-    score_dtype,
 )
 from rfcdask.linear.sgd.base import BaseSGD
-from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, SOFTMAX
+from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, SOFTMAX
 from rfcdask.linear.sgd.step import TrainingConfig, blocks_mixed, epoch_groups
 from rfcdask.linear.sgd.training import keep_features
 
@@ -160,7 +153,7 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
             Where to compute: this client, else the current one, else local threads.
         """
         self._forget()
-        matrix, column, weights = self._check_data(X, y, sample_weight)
+        matrix, column, weights = self._check_data(X, y, sample_weight, reset=True)
         seed = self._choose_seed()
         with open_executor(client) as executor:
             labels = read_labels(executor, column)
@@ -216,7 +209,7 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
         check_is_fitted(self, "coef_")
         softmax = self._loss_code() == SOFTMAX and len(self.classes_) > 2
         function = ClassProbabilities(self.coef_, self.intercept_, softmax)
-        return map_rows(self, X, function, len(self.classes_), score_dtype(X))
+        return map_rows(self, X, function, len(self.classes_))
 
     def _has_probabilities(self) -> bool:
         if self.loss != "log_loss":
@@ -224,6 +217,10 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
                 f"predict_proba is not defined for loss={self.loss!r}; use loss='log_loss'."
             )
         return True
+
+    def _validate_params(self) -> None:
+        super()._validate_params()
+        self._loss_code()
 
     def _loss_code(self) -> int:
         code = CLASSIFIER_LOSSES.get((self.loss, self.multi_class))
@@ -234,15 +231,6 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
                 f"there are {known}."
             )
         return code
-
-    def _check_data(
-        self, X: Any, y: Any, sample_weight: Any, reset: bool = True
-    ) -> tuple[DaskArray, DaskArray, DaskArray | None]:
-        self._validate_params()
-        self._loss_code()
-        require_y(y, self)
-        matrix = check_matrix(self, X, reset=reset)
-        return matrix, check_labels(y, matrix), check_sample_weight(sample_weight, matrix)
 
     def _make_classifier_config(
         self, X: DaskArray, seed: int, labels: ClassLabels, **more: Any
@@ -266,6 +254,107 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
                 f"classes={classes.tolist()} differ from those of the first call, "
                 f"{self.classes_.tolist()}; give all labels in the first call."
             )
+
+
+class SGDRegressor(LinearRegressorMixin, BaseSGD):
+    """Linear regression by preconditioned, averaged stochastic gradient descent.
+
+    For squared error :class:`rfcdask.Ridge` gives the exact answer in one pass; this model is for
+    very many features, for Huber's loss and for data that keep coming.
+
+    Parameters
+    ----------
+    loss : {"squared_error", "huber"}
+        Huber's loss is linear beyond `epsilon`, so that outliers count less.
+    alpha : float or "auto"
+        Strength of the penalty ``alpha / 2 ||coef||^2`` beside the mean loss; "auto" is one over
+        the number of rows.
+    epsilon : float
+        Where Huber's loss becomes linear, in units of y.
+    epochs, fit_intercept, batch_size, eta0, average, early_stopping, validation_fraction, tol, \
+patience, checkpoint, checkpoint_every, persist, random_state, progress
+        As in :class:`SGDClassifier`.
+
+    Attributes
+    ----------
+    coef_ : array of shape (n_features,) or (n_targets, n_features)
+    intercept_ : float or array of shape (n_targets,)
+    n_iter_, history_, alpha_
+        As in :class:`SGDClassifier`.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = BaseSGD._parameter_constraints | {
+        "loss": [StrOptions(set(REGRESSOR_LOSSES))],
+        "epsilon": [Interval(Real, 0, np.inf, closed="neither")],
+    }
+
+    def __init__(
+        self,
+        loss: str = "squared_error",
+        *,
+        alpha: float | str = "auto",
+        epsilon: float = 1.35,
+        epochs: int = 5,
+        fit_intercept: bool = True,
+        batch_size: int | str = "auto",
+        eta0: float = 1.0,
+        average: bool = True,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        tol: float = 1e-3,
+        patience: int = 2,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 64,
+        persist: bool | str = "auto",
+        random_state: Any = None,
+        progress: Any = None,
+    ) -> None:
+        self.loss, self.alpha, self.epsilon, self.epochs = loss, alpha, epsilon, epochs
+        self.fit_intercept, self.batch_size, self.eta0 = fit_intercept, batch_size, eta0
+        self.average, self.early_stopping, self.patience = average, early_stopping, patience
+        self.validation_fraction, self.tol, self.persist = validation_fraction, tol, persist
+        self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
+        self.random_state, self.progress = random_state, progress
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> Self:
+        """Train as :meth:`SGDClassifier.fit` does; y may have several columns."""
+        self._forget()
+        matrix, targets, weights = self._check_data(X, y, sample_weight, reset=True)
+        config = self._make_regressor_config(matrix, targets, weights, self._choose_seed())
+        with open_executor(client) as executor:
+            matrix = keep_features(executor, matrix, self.epochs, self.persist, client)
+            self._train(executor, make_blocks(matrix, targets, weights), config)
+        if targets.ndim == 1:
+            self._flatten_outputs()
+        return self
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> Self:
+        """Go once over more rows, from where the last call ended."""
+        first = not hasattr(self, "coef_")
+        matrix, targets, weights = self._check_data(X, y, sample_weight, reset=first)
+        config = self._make_regressor_config(matrix, targets, weights, self._seed_of_calls())
+        if not first and config.n_outputs != len(np.atleast_1d(self.intercept_)):
+            raise ValueError(
+                f"y has {config.n_outputs} target(s) a row, but the calls before had "
+                f"{len(np.atleast_1d(self.intercept_))}; give the same targets in every call."
+            )
+        with open_executor(client) as executor:
+            self._train_more(executor, make_blocks(matrix, targets, weights), config)
+        if targets.ndim == 1:
+            self._flatten_outputs()
+        return self
+
+    def _make_regressor_config(
+        self, X: DaskArray, y: DaskArray, weights: DaskArray | None, seed: int
+    ) -> TrainingConfig:
+        return self._make_config(
+            X,
+            seed,
+            loss=REGRESSOR_LOSSES[self.loss],
+            n_outputs=1 if y.ndim == 1 else int(y.shape[1]),
+            epsilon=float(self.epsilon),
+            weighted=weights is not None,
+        )
 
 
 def _warn_if_sorted(labels: ClassLabels, blocks: Blocks, seed: int) -> bool:
