@@ -17,14 +17,10 @@ Tips = dict[Any, list[str]]
 """For artists of matplotlib, one text for each of their points or cells."""
 Rows = Sequence[Mapping[str, Any]]
 BLUE, ORANGE, GREY = LIGHT[0], LIGHT[1], LIGHT[7]
-MOST_MARKERS = 40
-"""A line with more points than this is drawn without markers."""
-MOST_STEPS = 250
-"""Of more values than this an area shows every so many."""
-MOST_WRITTEN = 12
-"""Up to this many rows and columns the cells of a heat map hold their numbers."""
-MOST_NAMED = 30
-"""Up to this many rows and columns a heat map names them."""
+MOST_MARKERS = 40  # a line with more points is drawn without markers
+MOST_STEPS = 250  # of more values an area shows every so many
+MOST_WRITTEN = 12  # up to so many rows and columns the cells of a heat map hold their numbers
+MOST_NAMED = 30  # up to so many a heat map names them
 
 
 @dataclass(frozen=True)

@@ -42,13 +42,6 @@ Fold = tuple[IntArray, IntArray]
 """The numbers of the rows to learn from, and of those to test on."""
 
 
-class Sample(NamedTuple):
-    """Rows in memory and the number of each one's class."""
-
-    rows: Matrix
-    codes: IntArray
-
-
 @dataclass(frozen=True)
 class TuneResult:
     """The best settings, and everything that was tried.
@@ -170,8 +163,9 @@ def tune(
     Parameters
     ----------
     X : array, CSR or dask array of shape (n, p)
+        Of which a sample is read.
     y : array or dask array of shape (n,)
-        Labels.
+        The classes of the rows.
     kernel : str
         A kernel of :mod:`rfcdask.kernels`.
     gammas, Cs : sequences of float, optional
@@ -190,6 +184,7 @@ def tune(
     n_components : int
         Features of the maps with which label weights are tried.
     random_state : int, RandomState, Generator or None
+        Draws the sample and the folds.
     client : distributed.Client, optional
         Where to compute: this client, else the current one, else local threads.
     progress : bool, str or callable, optional
@@ -235,7 +230,14 @@ def tune(
     )
 
 
-def _take_sample(X: Any, y: Any, n_rows: int, seed: int, client: Any) -> Sample:
+class EncodedSample(NamedTuple):
+    """Rows in memory and the number of each one's class."""
+
+    rows: Matrix
+    codes: IntArray
+
+
+def _take_sample(X: Any, y: Any, n_rows: int, seed: int, client: Any) -> EncodedSample:
     X, y = rows_and_labels(X, y)
     rows = draw_rows(X.shape[0], min(n_rows, X.shape[0]), stream(seed, "tune"))
     labels = gather(y, rows, client)
@@ -251,7 +253,7 @@ def _take_sample(X: Any, y: Any, n_rows: int, seed: int, client: Any) -> Sample:
     if len(classes) > len(rows) // 2:
         raise ValueError("y has nearly as many values as rows; tune needs labels of classes.")
     found = gather_finite(X, rows, client)
-    return Sample(found if found.dtype == np.float32 else found.astype(np.float64), codes)
+    return EncodedSample(found if found.dtype == np.float32 else found.astype(np.float64), codes)
 
 
 def _grid(
@@ -267,7 +269,7 @@ def _grid(
 
 
 def _search(
-    sample: Sample,
+    sample: EncodedSample,
     kernel: str,
     gammas: list[float],
     Cs: list[float],
@@ -286,7 +288,7 @@ def _search(
             best = {(row["gamma"], row["C"]) for row in last[: -(-len(gammas) * len(Cs) // kept)]}
             pairs = [pair for pair in pairs if pair in best]
         n = len(sample.codes) // divisor
-        part = Sample(sample.rows[:n], sample.codes[:n])
+        part = EncodedSample(sample.rows[:n], sample.codes[:n])
         grid = {gamma: [C for g, C in pairs if g == gamma] for gamma, _ in pairs}
         found = map_tasks(
             _cross_validate,
@@ -316,7 +318,7 @@ def make_folds(codes: IntArray, folds: int, seed: int) -> list[Fold]:
 
 
 def _cross_validate(
-    sample: Sample, folds: list[Fold], kernel: str, trial: tuple[float, list[float]]
+    sample: EncodedSample, folds: list[Fold], kernel: str, trial: tuple[float, list[float]]
 ) -> Array:
     """Return the accuracy of each C (rows) on each fold (columns) with one gamma.
 
@@ -338,7 +340,7 @@ def _cross_validate(
 
 
 def _try_label_weights(
-    sample: Sample,
+    sample: EncodedSample,
     kernel: str,
     gamma: float,
     weights: Sequence[float],

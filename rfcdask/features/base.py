@@ -28,7 +28,7 @@ from rfcdask.kernels.arrays import check_finite, feature_dtype
 from rfcdask.kernels.frequencies import check_sampling
 from rfcdask.kernels.seeds import draw_rows, seed_of, stream
 from rfcdask.kernels.threads import available_cpus
-from rfcdask.kernels.types import Array, DaskArray, IntArray, Matrix
+from rfcdask.kernels.types import Array, DaskArray, IntArray, Matrix, RandomState
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -53,6 +53,14 @@ class FeatureMap(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
     _learned_last = "gamma_"
     """What a fit that went through has set; one that failed half-way has not."""
+
+    def __init__(
+        self, n_components: int, *, kernel: Any, gamma: float | str, random_state: RandomState
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, *, client: Client | None = None) -> Self:
         """Choose the features for the data.

@@ -65,8 +65,6 @@ class RandomFeatures(FeatureMap):
     (100, 20)
     """
 
-    _learned_last = "frequencies_"
-
     def __init__(
         self,
         n_components: int = 500,
@@ -77,12 +75,11 @@ class RandomFeatures(FeatureMap):
         phases: str = "random",
         random_state: RandomState = None,
     ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
+        super().__init__(n_components, kernel=kernel, gamma=gamma, random_state=random_state)
         self.sampling = sampling
         self.phases = phases
-        self.random_state = random_state
+
+    _learned_last = "frequencies_"
 
     def _check_parameters(self) -> None:
         self._check_counts(n_components=1)
@@ -146,8 +143,6 @@ class JLFeatures(FeatureMap):
        ICML.
     """
 
-    _learned_last = "n_components_"
-
     def __init__(
         self,
         n_components: int = 500,
@@ -160,14 +155,13 @@ class JLFeatures(FeatureMap):
         phases: str = "random",
         random_state: RandomState = None,
     ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
+        super().__init__(n_components, kernel=kernel, gamma=gamma, random_state=random_state)
         self.n_candidates = n_candidates
         self.projection = projection
         self.sampling = sampling
         self.phases = phases
-        self.random_state = random_state
+
+    _learned_last = "n_components_"
 
     def _check_parameters(self) -> None:
         self._check_counts(n_components=1, n_candidates=1)
@@ -231,8 +225,6 @@ class NystroemFeatures(FeatureMap):
        Communications on Pure and Applied Mathematics.
     """
 
-    _learned_last = "normalization_"
-
     def __init__(
         self,
         n_components: int = 500,
@@ -243,12 +235,11 @@ class NystroemFeatures(FeatureMap):
         n_rows: int = 10_000,
         random_state: RandomState = None,
     ) -> None:
-        self.n_components = n_components
+        super().__init__(n_components, kernel=kernel, gamma=gamma, random_state=random_state)
         self.landmarks = landmarks
-        self.kernel = kernel
-        self.gamma = gamma
         self.n_rows = n_rows
-        self.random_state = random_state
+
+    _learned_last = "normalization_"
 
     def _check_parameters(self) -> None:
         self._check_counts(n_components=1, n_rows=2)

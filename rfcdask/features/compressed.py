@@ -169,8 +169,6 @@ class CompressedFeatures(FeatureMap):
     (500, 20)
     """
 
-    _learned_last = "weights_"
-
     def __init__(
         self,
         n_components: int = 500,
@@ -190,9 +188,7 @@ class CompressedFeatures(FeatureMap):
         phases: str = "random",
         random_state: RandomState = None,
     ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
+        super().__init__(n_components, kernel=kernel, gamma=gamma, random_state=random_state)
         self.n_candidates = n_candidates
         self.solver = solver
         self.n_rows = n_rows
@@ -204,7 +200,8 @@ class CompressedFeatures(FeatureMap):
         self.label_weight = label_weight
         self.sampling = sampling
         self.phases = phases
-        self.random_state = random_state
+
+    _learned_last = "weights_"
 
     @classmethod
     def paper(

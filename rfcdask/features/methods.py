@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-LABEL_WEIGHT = 0.3
-"""How much "compressed-labels" looks at the labels."""
+LABEL_WEIGHT = 0.3  # how much "compressed-labels" looks at the labels
 
 
 @dataclass(frozen=True)
