@@ -66,7 +66,7 @@ class Fitting:
 
     def _open(self) -> Any:
         from rfcdask.data import open_dataset
-        from rfcdask.data.shared_paths import require_shared
+        from rfcdask.data.location import require_shared
 
         if is_store(self.data):
             require_shared(self.client, reads=[Path(self.data).absolute()])
@@ -84,7 +84,7 @@ class Fitting:
         from dask.base import tokenize
 
         from rfcdask.data.sources.detect import expand
-        from rfcdask.data.sources.text import file_facts
+        from rfcdask.data.sources.files import file_facts
 
         facts = [file_facts(path) for path in expand(self.data)]
         place = (

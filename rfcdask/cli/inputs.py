@@ -93,7 +93,7 @@ def opened_data(
         Whether the labels of a file are of any use; if not, they may be anything.
     """
     if is_store(path):
-        from rfcdask.data.shared_paths import require_shared
+        from rfcdask.data.location import require_shared
         from rfcdask.data.store import open_dataset
 
         require_shared(client, reads=[Path(path).absolute()])
@@ -257,7 +257,7 @@ def _names_of_table(
     path: str, kind: str, given: dict[str, Any], wanted: list[str] | None
 ) -> tuple[Sequence[str], bool]:
     """Return the names of a table's columns, and whether they are names rather than numbers."""
-    from rfcdask.data.sources.csv_dialect import sniff
+    from rfcdask.data.sources.csv import sniff
     from rfcdask.data.sources.detect import expand
     from rfcdask.data.sources.parquet import names_in_parquet
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rfcdask.data.errors import DataError
-from rfcdask.data.sources.survey import Survey
+from rfcdask.data.sources.base import Survey
 from rfcdask.persist.untrusted import faults_as, read_text
 
 RECIPE_BYTES = 2**20

@@ -12,7 +12,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from rfcdask.data import Dataset
-from rfcdask.data.stats import ColumnStats, column_stats, merge
+from rfcdask.data.columns import ColumnStats, column_stats, merge_stats
 from rfcdask.data.views import standardized
 from rfcdask.features.lazy import lazy_on_dask
 from rfcdask.kernels.arrays import check_finite, feature_dtype, to_dense
@@ -52,7 +52,9 @@ class Standardizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             Where to compute: this client, else the current one, else local threads.
         """
         matrix = check_matrix(self, X, reset=True)
-        stats = merge(list(fold_blocks([matrix], _add_block, None, client, "column statistics")))
+        stats = merge_stats(
+            list(fold_blocks([matrix], _add_block, None, client, "column statistics"))
+        )
         wrong = ~np.isfinite(stats.variance)
         if wrong.any():
             raise ValueError(

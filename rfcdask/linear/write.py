@@ -16,9 +16,8 @@ from dask.base import tokenize
 from zarr.storage import MemoryStore
 
 from rfcdask.data.layout import codecs
-from rfcdask.data.location import Location
+from rfcdask.data.location import Location, require_shared
 from rfcdask.data.sample import one_column_block, require_known_rows
-from rfcdask.data.shared_paths import require_shared
 from rfcdask.execution.blocks import Blocks, stream_folds
 from rfcdask.execution.cluster import current_client
 from rfcdask.execution.executor import open_executor

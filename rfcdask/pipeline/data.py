@@ -19,9 +19,9 @@ from rfcdask.data import (
 )
 from rfcdask.data.columns import names_in_file
 from rfcdask.data.location import Location, is_url
+from rfcdask.data.sources.base import Survey
 from rfcdask.data.sources.detect import detect_format, expand, open_zarr, opened_source
 from rfcdask.data.sources.labels import Labels
-from rfcdask.data.sources.survey import Survey
 from rfcdask.linear.standardize import wants_standardizing
 from rfcdask.pipeline.context import Context
 from rfcdask.pipeline.settings import Settings

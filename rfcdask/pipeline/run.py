@@ -11,7 +11,7 @@ from typing import Any
 import dask.config
 
 from rfcdask._version import __version__
-from rfcdask.data.shared_paths import require_shared
+from rfcdask.data.location import require_shared
 from rfcdask.execution.cluster import connect
 from rfcdask.persist import untrusted
 from rfcdask.persist.files import disk_errors

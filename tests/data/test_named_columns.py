@@ -16,7 +16,7 @@ from pyarrow import parquet
 import rfcdask as rf
 from rfcdask.data.columns import match_columns
 from rfcdask.data.errors import DataError
-from rfcdask.data.sources.survey import Survey
+from rfcdask.data.sources.base import Survey
 
 ROWS = {"a": [1, 2, 3], "b": [4, 5, 6], "c": [7, 8, 9], "kind": ["x", "y", "x"]}
 

@@ -146,9 +146,8 @@ class StopError(Exception):
 
 def interrupted(monkeypatch, source, dest, after: int, **options):
     """Run an ingest that fails after so many blocks."""
-    from rfcdask.data.ingest import write
 
-    original = write.WriteBlock.__call__
+    original = blocks.WriteBlock.__call__
     written = []
 
     def failing(self, block, X, y):
@@ -158,7 +157,7 @@ def interrupted(monkeypatch, source, dest, after: int, **options):
         written.append(block)
 
     with monkeypatch.context() as patch:
-        patch.setattr(write.WriteBlock, "__call__", failing)
+        patch.setattr(blocks.WriteBlock, "__call__", failing)
         with pytest.raises(StopError):
             rf.ingest(source, dest, **options)
     return written

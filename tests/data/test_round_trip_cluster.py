@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import rfcdask as rf
-from rfcdask.data.ingest.write import WriteBlock
+from rfcdask.data.ingest.blocks import WriteBlock
 
 Source = tuple[Any, dict[str, Any]]
 Form = Callable[[Path, np.ndarray, np.ndarray, Any], Source]

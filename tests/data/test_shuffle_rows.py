@@ -13,7 +13,7 @@ from scipy.stats import chi2_contingency, chisquare
 
 import rfcdask as rf
 from rfcdask.data.ingest import shuffle
-from rfcdask.data.ingest.shuffle import Deal, _unit_counts
+from rfcdask.data.ingest.shuffle import RowPermutation, _unit_counts
 
 
 @settings(max_examples=60, deadline=None)
@@ -23,22 +23,22 @@ def test_every_place_is_taken_once(sizes, bucket, seed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shuffle, "LEAST_BUCKET", bucket)
         _unit_counts.cache_clear()
-        deal = Deal(n, seed)
-        whole = deal.buckets_of(0, n)
-        places = np.concatenate([deal.order(b) for b in range(deal.n_buckets)])
+        order = RowPermutation(n, seed)
+        whole = order.buckets_of(0, n)
+        places = np.concatenate([order.places(b) for b in range(order.n_buckets)])
         edges = np.cumsum([0, *sizes])
-        parts = [deal.buckets_of(a, b) for a, b in pairwise(edges.tolist())]
+        parts = [order.buckets_of(a, b) for a, b in pairwise(edges.tolist())]
     assert np.array_equal(np.bincount(whole), np.diff([*range(0, n, bucket), n]))
     assert np.array_equal(np.sort(places), np.arange(n))
     assert np.array_equal(np.concatenate(parts), whole)
 
 
-def permutation(deal: Deal) -> tuple[int, ...]:
-    """The permutation that a deal stands for, in memory."""
-    buckets = deal.buckets_of(0, deal.n_rows)
-    places = np.empty(deal.n_rows, int)
-    for bucket in range(deal.n_buckets):
-        places[buckets == bucket] = deal.order(bucket)
+def permutation(order: RowPermutation) -> tuple[int, ...]:
+    """The permutation that an order stands for, in memory."""
+    buckets = order.buckets_of(0, order.n_rows)
+    places = np.empty(order.n_rows, int)
+    for bucket in range(order.n_buckets):
+        places[buckets == bucket] = order.places(bucket)
     return tuple(np.argsort(places).tolist())
 
 
@@ -48,7 +48,7 @@ def test_every_permutation_of_five_rows_is_equally_likely(monkeypatch):
     _unit_counts.cache_clear()
     counts = dict.fromkeys(permutations(range(5)), 0)
     for seed in range(6000):
-        counts[permutation(Deal(5, seed))] += 1
+        counts[permutation(RowPermutation(5, seed))] += 1
     assert chisquare(list(counts.values())).pvalue > 1e-3
 
 
@@ -60,7 +60,7 @@ def test_the_store_holds_that_permutation_whatever_the_blocks(tmp_path, n, bucke
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shuffle, "LEAST_BUCKET", bucket)
         _unit_counts.cache_clear()
-        expected = permutation(Deal(n, seed))
+        expected = permutation(RowPermutation(n, seed))
         ds = rf.ingest(
             np.arange(n)[:, None],
             tmp_path / "a.zarr",

@@ -19,8 +19,7 @@ from data_helpers import refused
 
 import rfcdask as rf
 from rfcdask.data import DataError
-from rfcdask.data.sources import csv_dialect, svmlight
-from rfcdask.data.sources import text as textfiles
+from rfcdask.data.sources import csv, files, svmlight
 
 X = np.arange(40.0).reshape(10, 4)
 Y = np.arange(10) % 2
@@ -131,8 +130,8 @@ def test_empty_shards_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.svm", "a.svm.xz", "a.data.gz"])
 def test_text_without_line_ends_is_not_read_on(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(textfiles, "LINE_BYTES", 2**20)
-    monkeypatch.setattr(textfiles, "PIECE_BYTES", 2**18)
+    monkeypatch.setattr(files, "LINE_BYTES", 2**20)
+    monkeypatch.setattr(files, "PIECE_BYTES", 2**18)
     pack = PACK.get(Path(name).suffix, bytes)
     refused(tmp_path, name, pack(b"1 " * 2**22), "a line of more than 1 MB, the most that")
 
@@ -162,7 +161,7 @@ def test_absurdly_wide_tables_are_refused(tmp_path, text, words):
 def test_a_table_of_many_columns_is_read(tmp_path):
     names = ",".join(f"column{i}" for i in range(30_000))
     (tmp_path / "a.csv").write_text(f"label,{names}\n0{',1' * 30_000}\n1{',2' * 30_000}\n")
-    dialect, found = csv_dialect.sniff(str(tmp_path / "a.csv"))
+    dialect, found = csv.sniff(str(tmp_path / "a.csv"))
     assert (dialect.delimiter, dialect.header, len(found)) == (",", True, 30_001)
 
 

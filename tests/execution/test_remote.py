@@ -19,7 +19,7 @@ from distributed.security import Security
 import rfcdask as rf
 from rfcdask.cli import main
 from rfcdask.data import DataError
-from rfcdask.data.shared_paths import require_shared
+from rfcdask.data.location import require_shared
 from rfcdask.pipeline import comparable, run_job
 from tests import programs
 from tests.pipeline.helpers import SMALL, pairs

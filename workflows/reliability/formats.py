@@ -20,7 +20,7 @@ import numpy as np
 from mutations import PACKERS, Files
 
 import rfcdask as rf
-from rfcdask.data.sources.base import Wishes
+from rfcdask.data.sources.base import SourceOptions
 from rfcdask.data.sources.detect import opened_source
 
 _PACKAGE = Path(rf.__file__).parent
@@ -75,7 +75,7 @@ def read_source(path: str, draw: random.Random, **options: Any) -> tuple[Any, An
         target = f"memory://fuzz-{os.getpid()}.zarr"
         rf.ingest(path, target, overwrite=True, **options)
     with opened_source(path, options.get("format"), options.get("label")) as source:
-        survey = source.survey(Wishes(label=options.get("label"), progress=False))
+        survey = source.survey(SourceOptions(label=options.get("label"), progress=False))
         batches = list(source.read(0, survey.n_rows))
     X = np.concatenate([b.X.toarray() if hasattr(b.X, "toarray") else b.X for b in batches])
     y = None if survey.labels is None else np.concatenate([b.y for b in batches])
@@ -155,7 +155,7 @@ def make_csv(folder: Path) -> list[Files]:
 
 def read_csv(folder: Path, draw: random.Random) -> None:
     """Compare with Python's csv module where its fields are all numbers."""
-    from rfcdask.data.sources.csv_dialect import sniff
+    from rfcdask.data.sources.csv import sniff
 
     path = _only(folder)
     X, _ = read_source(str(path), draw, label=LABEL)

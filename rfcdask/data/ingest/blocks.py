@@ -1,48 +1,197 @@
-"""Driving the blocks of an ingest: which are left, how many at once, what is shown meanwhile."""
+"""The blocks of an ingest: what the task of one of them does, and how all of them are run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import zarr
 from dask.delayed import delayed
 from dask.utils import format_bytes
+from zarr.storage import MemoryStore
 
+from rfcdask.data.columns import column_stats
 from rfcdask.data.errors import DataError, OutOfMemoryError
-from rfcdask.data.ingest.journal import Journal
-from rfcdask.data.ingest.shuffle import (
-    Deal,
-    ScatterBlock,
-    gather_block,
-    pieces_of,
-    read_run,
-    whole_runs,
+from rfcdask.data.ingest.journal import BlockRecord, Journal, WritePlan, destination_errors
+from rfcdask.data.layout import Layout, create_arrays
+from rfcdask.data.location import Location
+from rfcdask.data.manifest import Seal, seal_of, shard_key
+from rfcdask.data.projection import SparseProjection, load_projection
+from rfcdask.data.sources.base import (
+    Batch,
+    Source,
+    Survey,
+    cut,
+    dense,
+    flat,
+    keep_rows,
+    not_finite,
 )
-from rfcdask.data.ingest.write import (
-    Plan,
-    Sink,
-    WriteBlock,
-    fill,
-    holds_block,
-    put_computed,
-    put_rows,
-)
-from rfcdask.data.sources.base import Source, cut, keep_rows
 from rfcdask.data.sources.dask_arrays import DaskRows
-from rfcdask.data.sources.survey import Survey
 from rfcdask.execution.executor import call_later, run_tasks
 from rfcdask.execution.failures import WorkerDiedError
 from rfcdask.execution.progress import track
+from rfcdask.kernels.types import Array, IntArray
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+_ENCODING = threading.Lock()
+# The encoder holds two blocks beside the one it writes, and uses several threads by itself; one at
+# a time in a process keeps memory low while other threads read the next blocks.
+
+Sink = Callable[[int, Array, "Array | None"], None]
+"""Takes a finished block: its number, its rows, its labels."""
 
 
-def write_blocks(plan: Plan, rows: Source, survey: Survey, progress: Any, client: Any) -> None:
+@dataclass(frozen=True)
+class WriteBlock:
+    """Writes a block as one whole shard, then records it."""
+
+    plan: WritePlan
+
+    def __call__(self, block: int, X: Array, y: Array | None) -> None:
+        """Write rows and labels; a shard that is there already is replaced."""
+        location = self.plan.location
+        with destination_errors(location):
+            seals = {"X": self._write("X", block, X)}
+            if y is not None:
+                seals["y"] = self._write("y", block, y)
+            labels = None if y is None else zlib.crc32(np.ascontiguousarray(y).tobytes())
+            Journal(location).record(block, BlockRecord(column_stats(X), labels, seals))
+
+    def _write(self, name: str, block: int, values: Array) -> Seal:
+        layout = self.plan.layout
+        with _ENCODING:
+            shard = _encode_shard(layout, name, block, values)
+        self.plan.require_same_ingest()
+        self.plan.location.write(shard_key(name, block), shard.data)
+        return seal_of(shard, layout.chunks_a_block)
+
+
+def _encode_shard(layout: Layout, name: str, block: int, values: Array) -> Array:
+    """Return the bytes of a shard: what is written is what was encoded here, and nothing older."""
+    kept: dict[str, Any] = {}
+    group = zarr.create_group(store=MemoryStore(kept), zarr_format=3)
+    create_arrays(group, layout, [name])
+    start, stop = layout.span(block)
+    array: Any = group[name]
+    # A chunk of zeros is written too: left out, it could not be told from a lost one, and negative
+    # zeros would lose their sign.
+    array.with_config({"write_empty_chunks": True})[start:stop] = values
+    shard: Array = kept[shard_key(name, block)].as_numpy_array()
+    return shard
+
+
+def holds_block(location: Location, block: int, n_chunks: int) -> bool:
+    """Whether a block has a record and its shards are, to the last byte, those of the record.
+
+    Otherwise the record goes, so that the block is written again.
+    """
+    record = Journal(location).block(block)
+    try:
+        if record is not None and all(
+            seal_of(location.read(shard_key(name, block)), n_chunks, deep=True) == seal
+            for name, seal in record.seals.items()
+        ):
+            return True
+    except (FileNotFoundError, ValueError):
+        pass
+    Journal(location).forget(block)
+    return False
+
+
+def put_rows(
+    plan: WritePlan, sink: Sink, block: int, source: Any, span: tuple[int, int], dropped: IntArray
+) -> int:
+    """Read a block's rows from a part of a source and pass them to the sink."""
+    batches = keep_rows(source.read(*span), span[0], dropped)
+    return put_filled(sink, block, *fill(plan, block, batches))
+
+
+def put_computed(
+    plan: WritePlan, sink: Sink, block: int, X: Any, y: Any, first: int, dropped: IntArray
+) -> int:
+    """Pass rows that Dask computed to the sink."""
+    batch = Batch(X, None if y is None else flat(y))
+    return put_filled(sink, block, *fill(plan, block, keep_rows(iter([batch]), first, dropped)))
+
+
+def put_filled(sink: Sink, block: int, X: Array, y: Array | None) -> int:
+    """Pass a block to the sink and return its number of rows."""
+    sink(block, X, y)
+    return len(X)
+
+
+def fill(plan: WritePlan, block: int, batches: Iterable[Batch]) -> tuple[Array, Array | None]:
+    """Bring the rows of one block into memory as they will lie on disk."""
+    layout = plan.layout
+    start, stop = layout.span(block)
+    X = np.empty((stop - start, layout.n_columns), layout.dtype)
+    y = None if plan.labels is None else np.empty(stop - start, layout.label_dtype)
+    place = 0
+    for batch in batches:
+        rows = _convert(plan, batch.X, start + place)
+        X[place : place + len(rows)] = rows
+        if y is not None and plan.labels is not None:
+            y[place : place + len(rows)] = plan.labels.encode(np.asarray(batch.y))
+        place += len(rows)
+    if place != stop - start:
+        raise DataError(
+            f"{plan.source_name} gave {place} rows where {stop - start} were found before: it "
+            "changed meanwhile; ingest it again with overwrite=True."
+        )
+    return X, y
+
+
+def _convert(plan: WritePlan, X: Any, first: int) -> Array:
+    """Project or densify rows, and bring them to the type on disk without loss of whole numbers."""
+    if plan.projected:
+        # What it was drawn from is part of the key: the store may be another one of the same name.
+        drawn_from = (plan.projection_seed, plan.source_columns, plan.layout.n_columns)
+        rows = _projection(plan.location, *drawn_from).transform(X)
+    else:
+        rows = dense(X, plan.source_columns)
+    if rows.dtype.kind == "f":
+        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        if len(bad):
+            raise not_finite(plan.source_name, first + int(bad[0]), rows[bad[0]], None)
+    wanted = np.dtype(plan.layout.dtype)
+    if rows.dtype == wanted:
+        return rows
+    # A value too large for the type overflows here; the comparison below names it.
+    with np.errstate(invalid="ignore", over="ignore"):
+        cast = rows.astype(wanted)
+    wrong = cast != rows if wanted.kind in "biu" else ~np.isfinite(cast)
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise DataError(
+            f"{plan.source_name}, row {first + row}: column {column} is {rows[row, column]}, which "
+            f"dtype={wanted} cannot hold: pass another dtype."
+        )
+    return cast
+
+
+@lru_cache(maxsize=4)
+def _projection(location: Location, *_drawn_from: int | None) -> SparseProjection:
+    return load_projection(location)
+
+
+def write_blocks(
+    plan: WritePlan, rows: Source, survey: Survey, progress: Any, client: Client | None
+) -> None:
     """Write every block that is not written yet."""
     done = written_blocks(plan, progress, client)
     tasks = block_tasks(plan, rows, survey, WriteBlock(plan), done)
-    _run("writing rows", plan, tasks, len(done), progress, place_of(rows, client))
+    run_blocks("writing rows", plan, tasks, len(done), progress, place_of(rows, client))
 
 
-def written_blocks(plan: Plan, progress: Any, client: Any) -> set[int]:
+def written_blocks(plan: WritePlan, progress: Any, client: Client | None) -> set[int]:
     """Return the blocks that an earlier attempt wrote and that are still whole; read them all."""
     recorded = Journal(plan.location).recorded()
     if not recorded:
@@ -58,51 +207,19 @@ def written_blocks(plan: Plan, progress: Any, client: Any) -> set[int]:
     return done
 
 
-def place_of(rows: Source, client: Any) -> Any:
+def place_of(rows: Source, client: Client | None) -> Client | None:
     """Return where blocks of a source are written: None means by threads of this process.
 
     Streams are read here and arrays in memory lie here: sending their rows to a worker, which
     writes them to the same store, costs more than writing them.
     """
-    return client if rows.in_parallel and not getattr(rows, "in_memory", False) else None
-
-
-def shuffle_blocks(
-    plan: Plan, rows: Source, survey: Survey, seed: int, progress: Any, client: Any
-) -> None:
-    """Scatter all blocks into runs, then gather the permuted blocks from them.
-
-    Without a cluster one block is handled at a time: with the copy that is permuted and what the
-    encoder holds, that is up to four blocks of memory.
-    """
-    written = written_blocks(plan, progress, client)
-    left = [block for block in range(plan.layout.n_blocks) if block not in written]
-    if not left:
-        return
-    deal = Deal(plan.layout.n_rows, seed)
-    scattered = whole_runs(plan, deal)
-    if len(scattered) < plan.layout.n_blocks:
-        tasks = block_tasks(plan, rows, survey, ScatterBlock(plan, deal), scattered)
-        place = place_of(rows, client)
-        _run("scattering rows", plan, tasks, len(scattered), progress, place, _at_once(place))
-    gathers = _gather_tasks(plan, deal, left)
-    _run("writing rows", plan, gathers, len(written), progress, client, _at_once(client))
-
-
-def _at_once(place: Any) -> int | None:
-    return 1 if place is None else None
-
-
-def _gather_tasks(plan: Plan, deal: Deal, left: list[int]) -> Iterator[Any]:
-    runs = [read_run(plan, deal, block) for block in range(plan.layout.n_blocks)]
-    for block in left:
-        yield call_later(gather_block, plan, deal, block, pieces_of(plan, deal, runs, block))
+    return client if rows.in_parallel and not rows.in_memory else None
 
 
 def block_tasks(
-    plan: Plan, rows: Source, survey: Survey, sink: Sink, done: set[int]
+    plan: WritePlan, rows: Source, survey: Survey, sink: Sink, done: set[int]
 ) -> Iterator[Any]:
-    """Give a delayed task for every block that is not done; it returns its number of rows."""
+    """Yield a delayed task for every block that is not done; it returns its number of rows."""
     left = [block for block in range(plan.layout.n_blocks) if block not in done]
     if not rows.in_parallel:
         yield from _stream_tasks(plan, rows, survey, sink, left)
@@ -118,7 +235,7 @@ def block_tasks(
 
 
 def _stream_tasks(
-    plan: Plan, rows: Source, survey: Survey, sink: Sink, left: list[int]
+    plan: WritePlan, rows: Source, survey: Survey, sink: Sink, left: list[int]
 ) -> Iterator[Any]:
     """Read the stream here, from the first block that is left, and pass filled blocks on."""
     if not left:
@@ -126,36 +243,37 @@ def _stream_tasks(
     layout = plan.layout
     first = survey.source_row(layout.span(left[0])[0])
     batches = keep_rows(rows.read(first, survey.n_rows), first, survey.dropped)
-    wanted = set(left)
     blocks = range(left[0], layout.n_blocks)
     sizes = (stop - start for start, stop in map(layout.span, blocks))
+    wanted = set(left)
     for block, run in zip(blocks, cut(batches, sizes), strict=True):
         if block in wanted:
             X, y = fill(plan, block, run)
-            yield call_later(_put_filled, sink, block, X, y)
+            yield call_later(put_filled, sink, block, X, y)
             del X, y
         else:
             for _ in run:
                 pass
 
 
-def _put_filled(sink: Sink, block: int, X: Any, y: Any) -> int:
-    sink(block, X, y)
-    return len(X)
-
-
-def _run(
+def run_blocks(
     phase: str,
-    plan: Plan,
+    plan: WritePlan,
     tasks: Iterable[Any],
     n_done: int,
     progress: Any,
-    client: Any,
+    client: Client | None,
     at_once: int | None = None,
 ) -> None:
+    """Run tasks of blocks that return their numbers of rows, and report those as progress."""
     layout = plan.layout
     try:
-        _count(phase, plan, run_tasks(tasks, client, at_once=at_once), n_done, progress)
+        with track(phase, layout.n_rows, "rows", progress=progress) as report:
+            report.advance(min(n_done * layout.block_rows, layout.n_rows))
+            for number, rows in enumerate(run_tasks(tasks, client, at_once=at_once)):
+                report.advance(rows)
+                if number == 0:
+                    _check_room(plan, n_done + 1)
     except WorkerDiedError as error:
         raise OutOfMemoryError(
             f"a worker died while {phase}, most likely for want of memory; each of its threads "
@@ -164,26 +282,16 @@ def _run(
         ) from error
 
 
-def _count(phase: str, plan: Plan, done: Iterator[int], n_done: int, progress: Any) -> None:
-    layout = plan.layout
-    with track(phase, layout.n_rows, "rows", progress=progress) as report:
-        report.advance(min(n_done * layout.block_rows, layout.n_rows))
-        for number, rows in enumerate(done):
-            report.advance(rows)
-            if number == 0:
-                _check_room(plan, n_done + 1)
-
-
-def _check_room(plan: Plan, written: int) -> None:
+def _check_room(plan: WritePlan, written: int) -> None:
     """After the first block its compressed size is known: refuse early what will not fit."""
     free = plan.location.free_bytes()
     left = plan.layout.n_blocks - written
     if free is None or left < 1 or not plan.location.exists("X/c"):
         return
-    fs, root = plan.location.filesystem()
-    size = fs.du(f"{root}/X/c") // max(1, len(fs.ls(f"{root}/X/c", detail=False)))
-    if size * left > free:
+    shards = plan.location.sizes("X/c")
+    needed = sum(shards.values()) // max(1, len(shards)) * left
+    if needed > free:
         raise DataError(
-            f"no space for {plan.location}: about {format_bytes(size * left)} more are needed, "
+            f"no space for {plan.location}: about {format_bytes(needed)} more are needed, "
             f"{format_bytes(free)} are free: make room and run the same ingest again to go on."
         )

@@ -16,17 +16,15 @@ from dask.utils import format_bytes
 from zarr.storage import MemoryStore
 
 from rfcdask._version import __version__
+from rfcdask.data.columns import merge_stats
 from rfcdask.data.errors import DamagedStoreError, DataError, StoreExistsError
-from rfcdask.data.ingest.journal import FOLDER, BlockRecord, Journal
-from rfcdask.data.ingest.write import Plan, destination_errors
+from rfcdask.data.ingest.journal import FOLDER, Journal, WritePlan, destination_errors
 from rfcdask.data.layout import FORMAT, create_arrays
 from rfcdask.data.location import Location
 from rfcdask.data.manifest import KEY as MANIFEST
 from rfcdask.data.manifest import Manifest, Shards, file_facts
 from rfcdask.data.projection import SparseProjection, draw_projection, save_projection
-from rfcdask.data.sources.base import Source
-from rfcdask.data.sources.survey import Survey
-from rfcdask.data.stats import merge
+from rfcdask.data.sources.base import Source, Survey
 from rfcdask.kernels.seeds import seed_of
 from rfcdask.persist.files import exclusive_lock, lock_path
 from rfcdask.persist.untrusted import redacted
@@ -36,14 +34,14 @@ Files = dict[str, bytes]
 
 
 @dataclass(frozen=True)
-class Request:
+class IngestRequest:
     """What was asked for: the source as it is now, and every option that shapes the store."""
 
     source: Any
     options: dict[str, Any]
 
 
-def found_finished(location: Location, request: Request, *, overwrite: bool) -> bool:
+def found_finished(location: Location, request: IngestRequest, *, overwrite: bool) -> bool:
     """Look at what is there: clear the way, or refuse; True when this very ingest is done.
 
     An ingest that was killed after its last block and before its records were gone is done.
@@ -54,14 +52,15 @@ def found_finished(location: Location, request: Request, *, overwrite: bool) -> 
     if attrs is None:
         _refuse_strangers(location)
         return False
-    if attrs.get("check", _check_of(attrs)) != _check_of(attrs) and not overwrite:
+    sound = attrs.get("check", _check_of(attrs)) == _check_of(attrs)
+    if not sound and not overwrite:
         raise DamagedStoreError(
             f"{location}/zarr.json, which says what was begun there, is damaged: pass "
             "overwrite=True to start anew."
         )
     same = attrs.get("request") == asdict(request) and attrs.get("check") == _check_of(attrs)
     if overwrite:
-        if not (same and not attrs.get("complete")):
+        if not same or attrs.get("complete"):
             location.delete()
         return False
     if attrs.get("complete"):
@@ -124,7 +123,7 @@ def _refuse_strangers(location: Location) -> None:
         )
 
 
-def _difference(before: dict[str, Any], request: Request) -> str:
+def _difference(before: dict[str, Any], request: IngestRequest) -> str:
     if before["source"] != request.source:
         return "the source differs"
     names = [k for k, v in request.options.items() if before["options"].get(k) != v]
@@ -132,7 +131,7 @@ def _difference(before: dict[str, Any], request: Request) -> str:
 
 
 def begin(
-    location: Location, request: Request, random_state: Any, *, drawn: bool
+    location: Location, request: IngestRequest, random_state: Any, *, drawn: bool
 ) -> tuple[int | None, int]:
     """Mark the store as unfinished, or take it up again; return the seed and the mark."""
     attrs = _attrs(location) if location.exists() else None
@@ -160,17 +159,17 @@ def _files(attrs: dict[str, Any], fill: Callable[[zarr.Group], None] | None = No
     return {name: data.to_bytes() for name, data in kept.items()}
 
 
-def prepare(plan: Plan, request: Request, inherited: SparseProjection | None) -> Files:
+def prepare(plan: WritePlan, request: IngestRequest, inherited: SparseProjection | None) -> Files:
     """Write the metadata of the arrays and the projection, also over those of a first attempt."""
-    check_space(plan, scratch=bool(request.options["shuffle"]))
+    _check_space(plan, scratch=bool(request.options["shuffle"]))
     projection = inherited
-    if plan.projected:
-        seed = plan.projection_seed
-        assert seed is not None  # drawn in `begin`
-        projection = draw_projection(plan.source_columns, plan.layout.n_columns, seed)
+    if plan.projection_seed is not None:
+        projection = draw_projection(
+            plan.source_columns, plan.layout.n_columns, plan.projection_seed
+        )
 
     def fill(group: zarr.Group) -> None:
-        create_arrays(group, plan.layout, _arrays(plan))
+        create_arrays(group, plan.layout, plan.arrays)
         if projection is not None:
             save_projection(group, projection)
 
@@ -181,11 +180,7 @@ def prepare(plan: Plan, request: Request, inherited: SparseProjection | None) ->
     return files
 
 
-def _arrays(plan: Plan) -> list[str]:
-    return ["X"] if plan.layout.label_dtype is None else ["X", "y"]
-
-
-def check_space(plan: Plan, *, scratch: bool) -> None:
+def _check_space(plan: WritePlan, *, scratch: bool) -> None:
     """Refuse what certainly does not fit: scratch files, and data that is not compressed."""
     free = plan.location.free_bytes()
     layout = plan.layout
@@ -199,13 +194,15 @@ def check_space(plan: Plan, *, scratch: bool) -> None:
         )
 
 
-def _label_checksum(records: list[BlockRecord]) -> int | None:
-    """Return what tells two sets of labels of the same rows apart."""
-    sums = [record.labels for record in records]
-    return None if None in sums else zlib.crc32(repr(sums).encode())
-
-
-def _records(plan: Plan) -> list[BlockRecord]:
+def finish(
+    plan: WritePlan,
+    rows: Source,
+    survey: Survey,
+    request: IngestRequest,
+    seed: int | None,
+    files: Files,
+) -> None:
+    """Put the statistics of all blocks together and mark the store as complete."""
     found = map(Journal(plan.location).block, range(plan.layout.n_blocks))
     records = [record for record in found if record is not None]
     if len(records) < plan.layout.n_blocks:
@@ -213,26 +210,7 @@ def _records(plan: Plan) -> list[BlockRecord]:
             f"the record of a block in {plan.location}/{FOLDER} was lost or damaged: run the same "
             "ingest again, which writes that block anew."
         )
-    return records
-
-
-def _manifest(plan: Plan, records: list[BlockRecord], files: Files) -> Manifest:
-    facts = {name: file_facts(data) for name, data in files.items()}
-    seals = {name: Shards.of(record.seals[name] for record in records) for name in _arrays(plan)}
-    return Manifest(plan.layout.n_rows, facts, seals)
-
-
-def finish(
-    plan: Plan, rows: Source, survey: Survey, request: Request, seed: int | None, files: Files
-) -> None:
-    """Put the statistics of all blocks together and mark the store as complete."""
-    records = _records(plan)
-    stats = merge(record.stats for record in records)
-    labels = plan.labels
-    kind = None if labels is None else "text" if labels.text else "numbers"
-    task = None
-    if labels is not None:
-        task = "regression" if labels.classes is None else "classification"
+    label_sums = [record.labels for record in records]
     scale = request.options["scale"]
     attrs = {
         "format": FORMAT,
@@ -241,22 +219,35 @@ def finish(
         "n_rows": plan.layout.n_rows,
         "n_columns": plan.layout.n_columns,
         "source": redacted(rows.names),
-        "task": task,
-        "labels": kind,
-        "classes": None if labels is None or labels.classes is None else list(labels.classes),
-        "shuffled": request.options["shuffle"] or getattr(rows, "shuffled", False),
+        **_label_attributes(plan),
+        "shuffled": request.options["shuffle"] or rows.shuffled,
         "seed": seed,
-        "scale": getattr(rows, "scale", None) if scale is None else scale,
+        "scale": rows.scale if scale is None else scale,
         "dropped_rows": len(survey.dropped),
-        "label_checksum": _label_checksum(records),
+        # It tells two sets of labels of the same rows apart.
+        "label_checksum": None if None in label_sums else zlib.crc32(repr(label_sums).encode()),
         **survey.names.attributes(projected=plan.projected),
-        **stats.attributes(),
+        **merge_stats(record.stats for record in records).attributes(),
     }
     plan.location.sweep_partial_files()
     root = _files(attrs)
-    plan.location.write(MANIFEST, _manifest(plan, records, files | root).to_bytes())
+    facts = {name: file_facts(data) for name, data in (files | root).items()}
+    seals = {name: Shards.of(record.seals[name] for record in records) for name in plan.arrays}
+    manifest = Manifest(plan.layout.n_rows, facts, seals)
+    plan.location.write(MANIFEST, manifest.to_bytes())
     # The mark comes last, when all the rest is on the disk: a store that says it is complete has a
     # manifest of all that it is. Before that, whoever goes on reads every block that was written.
     plan.location.sync()
     plan.location.write("zarr.json", root["zarr.json"], lasting=True)
     Journal(plan.location).clear()
+
+
+def _label_attributes(plan: WritePlan) -> dict[str, Any]:
+    labels = plan.labels
+    if labels is None:
+        return {"task": None, "labels": None, "classes": None}
+    return {
+        "task": "regression" if labels.classes is None else "classification",
+        "labels": "text" if labels.text else "numbers",
+        "classes": None if labels.classes is None else list(labels.classes),
+    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ from dask.utils import parse_bytes
 
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DataError
-from rfcdask.data.ingest.blocks import place_of, shuffle_blocks, write_blocks
+from rfcdask.data.ingest.blocks import place_of, write_blocks
 from rfcdask.data.ingest.destination import (
-    Request,
+    IngestRequest,
     begin,
     finish,
     found_finished,
@@ -25,15 +24,13 @@ from rfcdask.data.ingest.destination import (
     only_writer,
     prepare,
 )
-from rfcdask.data.ingest.journal import Journal
-from rfcdask.data.ingest.write import Plan, destination_errors
+from rfcdask.data.ingest.journal import Journal, WritePlan, destination_errors
+from rfcdask.data.ingest.shuffle import shuffle_blocks
 from rfcdask.data.layout import BLOCK_BYTES, COMPRESSORS, plan_layout
-from rfcdask.data.location import Location
-from rfcdask.data.shared_paths import require_shared
-from rfcdask.data.sources.base import Source, Wishes
+from rfcdask.data.location import Location, require_shared
+from rfcdask.data.sources.base import Source, SourceOptions, Survey
 from rfcdask.data.sources.detect import opened_source
 from rfcdask.data.sources.labels import TASKS
-from rfcdask.data.sources.survey import Survey
 from rfcdask.data.store import open_location
 from rfcdask.execution.cluster import current_client
 from rfcdask.persist.files import UNFINISHED, backup_of, replace_folder, restore_backup
@@ -139,68 +136,71 @@ def ingest(
     >>> rf.ingest((X, y), "memory://doctest.zarr", overwrite=True).X.shape
     (100, 3)
     """
-    scale, n_columns = _number("scale", scale, float), _number("n_columns", n_columns, int)
-    project = _number("project", project, int)
-    block_bytes = parse_bytes(block_size)
-    _check(task, nan, scale, compressor, block_bytes, project)
-    type_name = None if dtype is None else _type_name(dtype)
+    options = {
+        "label": redacted(label) if isinstance(label, str | int | None) else tokenize(label),
+        "shuffle": shuffle,
+        "project": _number("project", project, int),
+        # A generator moves on between calls, so the seed that was drawn from it first is kept.
+        "random_state": random_state if isinstance(random_state, int) else None,
+        "task": task,
+        "nan": nan,
+        "dtype": None if dtype is None else _type_name(dtype),
+        "scale": _number("scale", scale, float),
+        "n_columns": _number("n_columns", n_columns, int),
+        "zero_based": zero_based,
+        "delimiter": delimiter,
+        "header": header,
+        "compressor": compressor,
+        "block_bytes": parse_bytes(block_size),
+    }
+    _check(options)
+    names = _checked_names(columns)
+    if names is not None:
+        options["columns"] = list(names)
     client = current_client(client)
     final = Location.of(dest, storage_options).followed()
     _recover(final)
-    chosen = _checked_names(columns)
-    wishes = Wishes(
-        label, task, nan, n_columns, zero_based, delimiter, header, progress, client, chosen
+    asked = SourceOptions(
+        label=label,
+        task=task,
+        nan=nan,
+        n_columns=options["n_columns"],
+        zero_based=zero_based,
+        delimiter=delimiter,
+        header=header,
+        columns=names,
+        project=options["project"],
+        progress=progress,
+        client=client,
     )
-    wishes = replace(wishes, project=project)
     with opened_source(source, format, label) as rows, only_writer(final):
-        location = _work_place(final, overwrite)
-        request = Request(
-            source=redacted(rows.identity()),
-            options={
-                "label": redacted(label)
-                if isinstance(label, str | int | None)
-                else tokenize(label),
-                "shuffle": shuffle,
-                "project": project,
-                "random_state": _plain_seed(random_state),
-                "task": task,
-                "nan": nan,
-                "dtype": type_name,
-                "scale": scale,
-                "n_columns": n_columns,
-                "zero_based": zero_based,
-                "delimiter": delimiter,
-                "header": header,
-                "compressor": compressor,
-                "block_bytes": block_bytes,
-            }
-            | ({} if chosen is None else {"columns": list(chosen)}),
-        )
+        # A store that is whole stays until the new one is too: a source that turns out to be bad
+        # costs nothing, and rows may be read from the very store that they replace.
+        aside = overwrite and final.is_local and is_finished(final)
+        location = Location.of(final.url + UNFINISHED) if aside else final
         if client is not None and (shuffle or place_of(rows, client) is not None):
             here = location.url if location.is_local else ""
             require_shared(client, reads=_paths(rows), writes=here)
+        request = IngestRequest(redacted(rows.identity()), options)
         if found_finished(location, request, overwrite=overwrite):
             return open_location(location)
         with destination_errors(location):
-            seed, mark = begin(
-                location, request, random_state, drawn=shuffle or project is not None
-            )
-        survey = _survey(rows, wishes, Journal(location), check)
-        plan = _plan(location, rows, survey, request, seed, mark)
-        _write(plan, rows, survey, request, seed, progress, client)
+            drawn = shuffle or project is not None
+            seed, mark = begin(location, request, random_state, drawn=drawn)
+        survey = _survey(rows, asked, Journal(location), check)
+        plan = _plan(location, rows, survey, options, seed, mark)
+        with destination_errors(location):
+            files = prepare(plan, request, rows.projection)
+        if shuffle:
+            assert seed is not None  # drawn in `begin`
+            shuffle_blocks(plan, rows, survey, seed, progress, client)
+        else:
+            write_blocks(plan, rows, survey, progress, client)
+        with destination_errors(location):
+            finish(plan, rows, survey, request, seed, files)
         if location != final:
             replace_folder(Path(location.url), Path(final.url))
     return open_location(final)
-
-
-def _work_place(final: Location, overwrite: bool) -> Location:
-    """Return where to write.
-
-    A store that is whole stays until the new one is too: a source that turns out to be bad costs
-    nothing, and rows may be read from the very store that they replace.
-    """
-    aside = overwrite and final.is_local and is_finished(final)
-    return Location.of(final.url + UNFINISHED) if aside else final
 
 
 def _recover(final: Location) -> None:
@@ -216,25 +216,19 @@ def _paths(rows: Source) -> list[str]:
     return [name.rpartition("[")[0] or name for name in rows.names if os.path.isabs(name)]
 
 
-def _check(
-    task: str,
-    nan: str,
-    scale: float | None,
-    compressor: str | None,
-    block_bytes: int,
-    project: int | None,
-) -> None:
+def _check(options: dict[str, Any]) -> None:
+    task, nan, scale = options["task"], options["nan"], options["scale"]
     if task not in TASKS:
         raise DataError(f"task={task!r} is not one of {TASKS}.")
     if nan not in ("raise", "drop"):
         raise DataError(f"nan={nan!r} is neither 'raise' nor 'drop'.")
     if scale is not None and not 0 < abs(scale) < float("inf"):
         raise DataError(f"scale={scale} is no finite factor other than 0.")
-    if compressor not in COMPRESSORS:
-        raise DataError(f"compressor={compressor!r} is not one of {COMPRESSORS}.")
-    if block_bytes < 1:
-        raise DataError(f"block_size={block_bytes} is no size: give bytes, such as '64MB'.")
-    if project is not None and project < 1:
+    if options["compressor"] not in COMPRESSORS:
+        raise DataError(f"compressor={options['compressor']!r} is not one of {COMPRESSORS}.")
+    if (size := options["block_bytes"]) < 1:
+        raise DataError(f"block_size={size} is no size: give bytes, such as '64MB'.")
+    if (project := options["project"]) is not None and project < 1:
         raise DataError(f"project={project}: give the number of columns to keep, at least 1.")
 
 
@@ -268,30 +262,29 @@ def _number(name: str, value: Any, kind: type) -> Any:
     return kind(value)
 
 
-def _plain_seed(random_state: Any) -> Any:
-    # A generator moves on between calls, so the seed that was drawn from it first is kept.
-    return random_state if isinstance(random_state, int) else None
-
-
 def _survey(
-    rows: Source, wishes: Wishes, journal: Journal, check: Callable[[Survey], None] | None
+    rows: Source,
+    asked: SourceOptions,
+    journal: Journal,
+    check: Callable[[Survey], None] | None,
 ) -> Survey:
     known = journal.survey()
     if known is not None:
         rows.adopt(known)
         return known
+    name = rows.names[0]
     try:
-        survey = rows.survey(wishes)
+        survey = rows.survey(asked)
         if survey.n_kept == 0:
-            raise DataError(f"{rows.names[0]}: every row holds a value that is not finite.")
-        if wishes.n_columns not in (None, survey.n_columns):
+            raise DataError(f"{name}: every row holds a value that is not finite.")
+        if asked.n_columns not in (None, survey.n_columns):
             raise DataError(
-                f"{rows.names[0]} has {survey.n_columns} columns, but n_columns={wishes.n_columns}."
+                f"{name} has {survey.n_columns} columns, but n_columns={asked.n_columns}."
             )
-        if wishes.columns not in (None, survey.names.columns):
+        if asked.columns not in (None, survey.names.columns):
             raise DataError(
-                f"{rows.names[0]} has no named columns to choose from: columns= is for CSV files "
-                "with a header and for Parquet."
+                f"{name} has no named columns to choose from: columns= is for CSV files with a "
+                "header and for Parquet."
             )
         if check is not None:
             check(survey)
@@ -305,9 +298,13 @@ def _survey(
 
 
 def _plan(
-    location: Location, rows: Source, survey: Survey, request: Request, seed: int | None, mark: int
-) -> Plan:
-    options = request.options
+    location: Location,
+    rows: Source,
+    survey: Survey,
+    options: dict[str, Any],
+    seed: int | None,
+    mark: int,
+) -> WritePlan:
     projected = options["project"] is not None
     layout = plan_layout(
         survey.n_kept,
@@ -318,26 +315,5 @@ def _plan(
         block_bytes=options["block_bytes"],
     )
     name = redacted(", ".join(rows.names[:3]))
-    return Plan(
-        location, layout, survey.labels, survey.n_columns, name, seed if projected else None, mark
-    )
-
-
-def _write(
-    plan: Plan,
-    rows: Source,
-    survey: Survey,
-    request: Request,
-    seed: int | None,
-    progress: Any,
-    client: Any,
-) -> None:
-    with destination_errors(plan.location):
-        files = prepare(plan, request, getattr(rows, "projection", None))
-    if request.options["shuffle"]:
-        assert seed is not None
-        shuffle_blocks(plan, rows, survey, seed, progress, client)
-    else:
-        write_blocks(plan, rows, survey, progress, client)
-    with destination_errors(plan.location):
-        finish(plan, rows, survey, request, seed, files)
+    drawn_from = seed if projected else None
+    return WritePlan(location, layout, survey.labels, survey.n_columns, name, drawn_from, mark)

@@ -1,22 +1,65 @@
-"""What an unfinished ingest remembers, in a folder of the store that goes when it is done."""
+"""What one ingest is and remembers: its plan, and a folder of records that goes when it is done."""
 
 from __future__ import annotations
 
 import json
 import zlib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rfcdask.data.columns import ColumnStats
+from rfcdask.data.errors import DataError
+from rfcdask.data.layout import Layout
 from rfcdask.data.location import Location
 from rfcdask.data.manifest import Seal
-from rfcdask.data.sources.survey import Survey
-from rfcdask.data.stats import ColumnStats
+from rfcdask.data.sources.base import Survey
+from rfcdask.data.sources.labels import Labels
+from rfcdask.persist.files import disk_errors
 
 FOLDER = ".ingest"
+RUNS = f"{FOLDER}/runs"
 _BLOCKS = f"{FOLDER}/blocks"
 _SURVEY = f"{FOLDER}/survey.json"
-RUNS = f"{FOLDER}/runs"
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    """Everything that is the same for all blocks of one ingest; every task carries it."""
+
+    location: Location
+    layout: Layout
+    labels: Labels | None
+    source_columns: int
+    source_name: str
+    projection_seed: int | None = None
+    mark: int | None = None
+    """The check of what was begun, which no other ingest of the same place has."""
+
+    @property
+    def projected(self) -> bool:
+        """Whether rows are projected on their way."""
+        return self.projection_seed is not None
+
+    @property
+    def arrays(self) -> list[str]:
+        """Names of the arrays of the store."""
+        return ["X"] if self.layout.label_dtype is None else ["X", "y"]
+
+    def require_same_ingest(self) -> None:
+        """Refuse to write where another ingest was begun, or this one was ended, meanwhile.
+
+        A task that was sent to a cluster may outlive the process that sent it, and its lock.
+        """
+        mark = None
+        with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+            mark = json.loads(self.location.read("zarr.json"))["attributes"]["check"]
+        if mark != self.mark:
+            raise DataError(
+                f"{self.location} is no longer what this ingest began: another one writes or has "
+                "written there."
+            )
 
 
 @dataclass(frozen=True)
@@ -59,10 +102,8 @@ class Journal:
 
     def recorded(self) -> list[int]:
         """Return the blocks that have a record."""
-        names = self.location.names(_BLOCKS)
-        return [
-            int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdecimal()
-        ]
+        stems = [name.removesuffix(".json") for name in self.location.names(_BLOCKS)]
+        return [int(stem) for stem in stems if stem.isdecimal()]
 
     def record(self, block: int, record: BlockRecord) -> None:
         """Note that a block is written."""
@@ -104,3 +145,8 @@ class Journal:
 
 def _block_name(block: int) -> str:
     return f"{_BLOCKS}/{block:06d}.json"
+
+
+def destination_errors(location: Location) -> AbstractContextManager[None]:
+    """Turn failures of the disk into sentences that say how to go on with an ingest."""
+    return disk_errors(location, "run the same ingest again to go on from there", DataError)

@@ -6,12 +6,13 @@ import hashlib
 import math
 import shutil
 import zipfile
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import numpy as np
 import zarr
@@ -19,12 +20,10 @@ from dask.base import tokenize
 
 from rfcdask.data.errors import DataError
 from rfcdask.data.location import Location
-from rfcdask.data.sources.base import Batch, Wishes, is_sparse
-from rfcdask.data.sources.labels import LabelTally
-from rfcdask.data.sources.survey import Survey, bad_rows_of
-from rfcdask.data.sources.text import file_facts
+from rfcdask.data.sources.base import BATCH_BYTES, Batch, Source, SourceOptions, Survey, Tally, flat
+from rfcdask.data.sources.files import file_facts
 from rfcdask.execution.progress import track
-from rfcdask.kernels.types import Array, IntArray
+from rfcdask.kernels.arrays import is_sparse
 from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import (
     NUMBERS_AND_TEXT,
@@ -36,29 +35,44 @@ from rfcdask.persist.untrusted import (
     is_blosc,
 )
 
-BATCH_BYTES = 8 * 2**20
+NPY_HEADER = 2**16
 
 
-class Handle(Protocol):
-    """An array that may lie elsewhere."""
+class Handle(ABC):
+    """An array that may lie elsewhere, opened anew by whoever reads it."""
 
-    @property
-    def name(self) -> str:
-        """What messages call it."""
+    name: str
+    """What messages call it."""
+    is_here = False
+    """Whether the values lie in the memory of this process."""
 
+    @abstractmethod
     def get(self) -> Any:
         """Return something with shape, dtype and slices of rows."""
 
+    @abstractmethod
     def identity(self) -> Any:
         """Return a JSON value that changes with the array."""
 
+    def cut(self, start: int, stop: int) -> Handle:
+        """Return what a task needs of the array for these rows, under their old numbers."""
+        return self
+
+    def check_chunks(self, span: slice) -> None:  # noqa: B027 - most decoders are no danger
+        """Look at what is stored of these rows, where the decoder would believe anything."""
+
 
 @dataclass(frozen=True)
-class InMemory:
-    """An array that is here."""
+class InMemory(Handle):
+    """An array that is here, or an opened zarr array."""
 
     array: Any
     name: str
+
+    @property
+    def is_here(self) -> bool:  # type: ignore[override]
+        """Whether the values lie in the memory of this process."""
+        return not isinstance(self.array, zarr.Array)
 
     def get(self) -> Any:
         """Return the array."""
@@ -66,17 +80,12 @@ class InMemory:
 
     def identity(self) -> Any:
         """Hash of the content, or where it lies."""
-        if isinstance(self.array, zarr.Array):
-            return [str(self.array.store_path), list(self.array.shape), str(self.array.dtype)]
-        return tokenize(self.array)
+        if self.is_here:
+            return tokenize(self.array)
+        return [str(self.array.store_path), list(self.array.shape), str(self.array.dtype)]
 
-    @property
-    def is_here(self) -> bool:
-        """Whether the values lie in the memory of this process."""
-        return not isinstance(self.array, zarr.Array)
-
-    def cut(self, start: int, stop: int) -> InMemory:
-        """Return what a task needs of the array, under the old numbers of the rows."""
+    def cut(self, start: int, stop: int) -> Handle:
+        """Return some of the rows, so that a task does not carry all of them."""
         if not self.is_here:
             return self
         part = CutArray(self.array[start:stop], start, self.array.shape, self.array.dtype)
@@ -98,7 +107,7 @@ class CutArray:
 
 
 @dataclass(frozen=True)
-class NpyFile:
+class NpyFile(Handle):
     """A .npy file, mapped into memory rather than read."""
 
     name: str
@@ -127,7 +136,7 @@ def _map_file(name: str, shown: str) -> Any:
 
 
 @dataclass(frozen=True)
-class NpzMember:
+class NpzMember(Handle):
     """An array in a .npz file, unpacked to a folder and mapped from there."""
 
     archive: str
@@ -135,7 +144,7 @@ class NpzMember:
     folder: str
 
     @property
-    def name(self) -> str:
+    def name(self) -> str:  # type: ignore[override]
         """Archive and array."""
         return f"{self.archive}[{self.member}]"
 
@@ -162,7 +171,7 @@ class NpzMember:
                     f"{self.folder}: set TMPDIR to a folder with room, or write it as .npy."
                 )
             with archive.open(info) as packed:
-                declared = npy_bytes(packed)
+                declared = _npy_bytes(packed)
             if info.file_size < declared or info.file_size > declared + NPY_HEADER:
                 raise ValueError(f"{declared:,} bytes are declared, {info.file_size:,} are there")
             with archive.open(info) as packed:
@@ -173,10 +182,7 @@ class NpzMember:
         return [file_facts(self.archive), self.member]
 
 
-NPY_HEADER = 2**16
-
-
-def npy_bytes(file: Any) -> int:
+def _npy_bytes(file: Any) -> int:
     """Return how many bytes of values the header of a .npy file declares."""
     version = np.lib.format.read_magic(file)
     readers = {
@@ -190,14 +196,14 @@ def npy_bytes(file: Any) -> int:
 
 
 @dataclass(frozen=True)
-class ZarrMember:
+class ZarrMember(Handle):
     """A zarr array."""
 
     location: Location
     member: str = ""
 
     @property
-    def name(self) -> str:
+    def name(self) -> str:  # type: ignore[override]
         """Where it lies."""
         return f"{self.location}/{self.member}" if self.member else str(self.location)
 
@@ -236,7 +242,7 @@ class ZarrMember:
 
 
 @dataclass(frozen=True)
-class ArrayRows:
+class ArrayRows(Source):
     """Pairs of rows and labels, one after the other, as one set."""
 
     parts: tuple[tuple[Handle, Handle | None], ...]
@@ -247,37 +253,27 @@ class ArrayRows:
         return [X.name for X, _ in self.parts]
 
     @property
-    def in_parallel(self) -> bool:
-        """Arrays can be entered anywhere."""
-        return True
+    def in_memory(self) -> bool:  # type: ignore[override]
+        """Whether rows lie in the memory of this process."""
+        return any(X.is_here for X, _ in self.parts)
 
     def identity(self) -> Any:
         """Identities of all arrays."""
         return [[X.identity(), None if y is None else y.identity()] for X, y in self.parts]
 
-    def adopt(self, survey: Survey) -> None:
-        """Need nothing: arrays know their shape."""
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether rows lie in the memory of this process."""
-        return any(isinstance(X, InMemory) and X.is_here for X, _ in self.parts)
-
     def narrowed(self, start: int, stop: int) -> ArrayRows:
         """Return itself with only those labels that a task needs of labels in memory."""
-        if not any(isinstance(y, InMemory) for _, y in self.parts):
+        if not any(y is not None and y.is_here for _, y in self.parts):
             return self
         parts: list[tuple[Handle, Handle | None]] = []
         begin = 0
         for X, y in self.parts:
-            size = int(X.get().shape[0])
-            if isinstance(y, InMemory):
-                y = y.cut(max(start - begin, 0), max(stop - begin, 0))
-            parts.append((X, y))
-            begin += size
+            span = max(start - begin, 0), max(stop - begin, 0)
+            parts.append((X, None if y is None else y.cut(*span)))
+            begin += int(X.get().shape[0])
         return ArrayRows(tuple(parts))
 
-    def survey(self, wishes: Wishes) -> Survey:
+    def survey(self, options: SourceOptions) -> Survey:
         """Compare shapes, look for values that are not finite, collect the labels."""
         arrays = [X.get() for X, _ in self.parts]
         labels = [None if y is None else y.get() for _, y in self.parts]
@@ -286,61 +282,34 @@ class ArrayRows:
         widths = {rows.shape[1] for rows in arrays}
         if len(widths) > 1:
             raise DataError(f"the arrays have different numbers of columns: {sorted(widths)}.")
-        dtype = np.result_type(*(rows.dtype for rows in arrays))
+        dtype = np.result_type(*(rows.dtype for rows in arrays)).newbyteorder("=")
         n_rows = sum(rows.shape[0] for rows in arrays)
-        bad, tally = self._look(n_rows, wishes)
+        tally = Tally()
+        with track("checking the rows", n_rows, "rows", progress=options.progress) as report:
+            for batch in self.read(0, n_rows):
+                tally.check(", ".join(self.names), tally.n_rows, *batch, drop=options.drop)
+                report.advance(batch.X.shape[0])
         found = None
         if labels[0] is not None:
             given = np.result_type(*(tags.dtype for tags in labels if tags is not None))
-            found = tally.conclude(self.parts[0][0].name, wishes.task, _given_type(given, tally))
-        return Survey(n_rows, widths.pop(), dtype.newbyteorder("=").str, found, bad)
+            kind = None if tally.labels.text else given.newbyteorder("=")
+            found = tally.labels.conclude(self.parts[0][0].name, options.task, kind)
+        return Survey(n_rows, widths.pop(), dtype.str, found, tally.bad_rows)
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:
-        """Give slices of the arrays."""
+        """Yield slices of the arrays."""
         begin = 0
         for X, y in self.parts:
             rows = X.get()
-            end, step = begin + rows.shape[0], batch_rows(rows)
+            end, step = begin + rows.shape[0], _batch_rows(rows)
             del rows
             for a in range(max(start, begin), min(stop, end), step):
                 span = slice(a - begin, min(a + step, stop, end) - begin)
                 yield _read_span(X, y, span)
             begin = end
 
-    def _look(self, n_rows: int, wishes: Wishes) -> tuple[IntArray, LabelTally]:
-        tally, bad, place = LabelTally(), [np.empty(0, np.int64)], 0
-        with track("checking the rows", n_rows, "rows", progress=wishes.progress) as report:
-            for X, y in self.read(0, n_rows):
-                found = bad_rows_of(X, y)
-                if len(found) and not wishes.drop:
-                    raise DataError(self._say_bad(X, y, int(found[0]), place))
-                bad.append(found + place)
-                if y is not None and len(y) > len(found):
-                    tally.add(np.delete(y, found))
-                place += X.shape[0]
-                report.advance(X.shape[0])
-        return np.concatenate(bad), tally
 
-    def _say_bad(self, X: Any, y: Array | None, row: int, place: int) -> str:
-        values = X[row].toarray()[0] if is_sparse(X) else X[row]
-        return say_bad(", ".join(self.names), place + row, values, None if y is None else y[row])
-
-
-def _given_type(dtype: np.dtype[Any], tally: LabelTally) -> Any:
-    return None if tally.text else dtype.newbyteorder("=")
-
-
-def say_bad(name: str, row: int, values: Array, label: Any) -> str:
-    """Say which value of a row is not a finite number."""
-    remedy = "pass nan='drop' to leave such rows out"
-    columns = np.flatnonzero(~np.isfinite(values)) if values.dtype.kind == "f" else np.empty(0)
-    if len(columns):
-        value = values[columns[0]]
-        return f"{name}, row {row}: column {columns[0]} is {value}, not a finite number: {remedy}."
-    return f"{name}, row {row}: the label is missing ({label!r}): {remedy}."
-
-
-def batch_rows(rows: Any) -> int:
+def _batch_rows(rows: Any) -> int:
     """Return how many rows make a batch; whole chunks when the array has chunks."""
     width = max(1, rows.shape[1] * np.dtype(rows.dtype).itemsize)
     count = max(1, BATCH_BYTES // width)
@@ -351,24 +320,14 @@ def batch_rows(rows: Any) -> int:
 def _read_span(X: Handle, y: Handle | None, span: slice) -> Batch:
     # Files are mapped anew for every batch: the pages of a map count as memory until it goes.
     with faults_of(X.name, "array of rows"):
-        if isinstance(X, ZarrMember):
-            X.check_chunks(span)
+        X.check_chunks(span)
         rows = X.get()[span]
         values = rows if is_sparse(rows) else np.array(rows)
     if y is None:
         return Batch(values, None)
     with faults_of(y.name, "array of labels"):
-        if isinstance(y, ZarrMember):
-            y.check_chunks(span)
+        y.check_chunks(span)
         return Batch(values, flat(np.array(y.get()[span])))
-
-
-def flat(y: Any) -> Array:
-    """Return labels as one row of values, also when they came as one column."""
-    labels = np.asarray(y)
-    if labels.dtype.kind == "T":  # text of zarr, which numpy does not yet cast to its own
-        labels = labels.astype(object)
-    return labels.reshape(-1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
 
 
 def check_pair(name: str, X: Any, label_name: str, y: Any) -> None:

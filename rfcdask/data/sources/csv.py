@@ -1,44 +1,50 @@
-"""CSV and TSV files as a source, read by pyarrow; a line that it refuses is looked up and named."""
+"""CSV and TSV files as a source, read by pyarrow; a line that it refuses is looked up and named.
+
+The second half of the file detects what a table looks like: which delimiter, and whether its first
+line names the columns.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from rfcdask.data.columns import (
-    Names,
-    check_names,
-    check_same,
-    choose_columns,
-    numeric_or_text,
-)
+from rfcdask.data.columns import Names, check_names, check_same, choose_columns
 from rfcdask.data.errors import DataError, missing_extra
-from rfcdask.data.sources.base import Batch, Wishes, between
-from rfcdask.data.sources.csv_dialect import (
-    SAMPLE_BYTES,
-    Dialect,
-    blank_bytes,
-    is_number,
-    line_too_long,
-    sniff,
-)
-from rfcdask.data.sources.survey import Survey, Tally, bad_rows_of
-from rfcdask.data.sources.text import file_facts, file_size, open_text, stream_lines
+from rfcdask.data.sources.base import Batch, SourceOptions, Survey, Tally, bad_rows_of, between
+from rfcdask.data.sources.decimal_text import python_float
+from rfcdask.data.sources.files import PIECE_BYTES, FileSource, file_size, open_text, stream_lines
 from rfcdask.execution.progress import track
 from rfcdask.kernels.types import Array
-from rfcdask.persist.untrusted import reason
+from rfcdask.persist.untrusted import faults_as, reason
 
-READ_BYTES = 4 * 2**20
+READ_BYTES = PIECE_BYTES
+"""Bytes that pyarrow reads at once; a line must lie within, so it has at most so many."""
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
+DELIMITERS = (",", "\t", ";", "|", " ")
+SAMPLE_BYTES = 2**18
+SAMPLE_LINES = 20
+WIDEST = 100_000
+"""Most columns of a table: each is a column of its own to pyarrow."""
+_MISSING_NAMES = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
 
 
 @dataclass(frozen=True)
-class Columns:
+class Dialect:
+    """Delimiter, and whether the first line is a header."""
+
+    delimiter: str = ","
+    header: bool = True
+
+
+@dataclass(frozen=True)
+class TableColumns:
     """Names of all columns, of those to read, of the label, and whether labels are text."""
 
     names: tuple[str, ...]
@@ -47,55 +53,43 @@ class Columns:
     text_labels: bool = False
 
 
-class CsvFiles:
+class CsvFiles(FileSource):
     """One or several delimited files with the same columns as one set of rows."""
 
+    in_parallel = False  # a stream; pyarrow itself converts columns on several threads
+
     def __init__(self, paths: list[str]) -> None:
-        self.paths = paths
+        super().__init__(paths)
         self.dialect = Dialect()
-        self.columns = Columns((), (), None)
+        self.columns = TableColumns((), (), None)
         self.orders: dict[str, tuple[str, ...]] = {}
         """Names of the columns of files that have them in another order than the first."""
 
-    @property
-    def names(self) -> list[str]:
-        """The files."""
-        return self.paths
-
-    @property
-    def in_parallel(self) -> bool:
-        """Streams only; pyarrow itself converts columns on several threads."""
-        return False
-
-    def identity(self) -> Any:
-        """Names, sizes and times of the files."""
-        return [file_facts(path) for path in self.paths]
-
-    def survey(self, wishes: Wishes) -> Survey:
+    def survey(self, options: SourceOptions) -> Survey:
         """Read everything once; what does not fit is named here."""
-        self.dialect, self.columns = self._agree(wishes)
-        tally = self._look(wishes)
+        self.dialect, self.columns = self._agree(options)
+        tally = self._look(options)
         if tally.labels.mixed:
             # Some batches read as numbers, others do not: then all labels are text.
             self.columns = replace(self.columns, text_labels=True)
-            tally = self._look(wishes)
+            tally = self._look(options)
         if tally.n_rows == 0:
             raise DataError(
                 f"{self.paths[0]} holds no row below its header: give a file with rows."
             )
         labels = None
         if self.columns.label is not None:
-            labels = tally.labels.conclude(self.paths[0], wishes.task)
+            labels = tally.labels.conclude(self.paths[0], options.task)
             self.columns = replace(self.columns, text_labels=labels.text)
-        n_columns = len(self.columns.features)
-        bad = np.asarray(tally.bad_rows, np.int64)
         details = {
             "dialect": asdict(self.dialect),
             "columns": asdict(self.columns),
             "orders": self.orders,
         }
-        names = self._found_names()
-        return Survey(tally.n_rows, n_columns, tally.dtype(), labels, bad, details, names)
+        n_columns, names = len(self.columns.features), self._found_names()
+        return Survey(
+            tally.n_rows, n_columns, tally.dtype(), labels, tally.bad_rows, details, names
+        )
 
     def _found_names(self) -> Names:
         columns = self.columns
@@ -103,119 +97,102 @@ class CsvFiles:
         if not self.dialect.header:
             return Names(label_column=place)
         known = {*columns.features, columns.label}
-        there = dict.fromkeys(name for path in self.paths for name in self._names(path))
+        there = dict.fromkeys(name for path in self.paths for name in self._of(path).names)
         left_out = tuple(name for name in there if name not in known)
         return Names(columns.features, None, columns.label, place, left_out)
-
-    def _names(self, path: str) -> tuple[str, ...]:
-        return self.orders.get(path, self.columns.names)
 
     def adopt(self, survey: Survey) -> None:
         """Take dialect and columns from an earlier survey."""
         self.dialect = Dialect(**survey.details["dialect"])
         columns = survey.details["columns"]
         names, features = tuple(columns["names"]), tuple(columns["features"])
-        self.columns = Columns(names, features, columns["label"], columns["text_labels"])
+        self.columns = TableColumns(names, features, columns["label"], columns["text_labels"])
         self.orders = {path: tuple(order) for path, order in survey.details["orders"].items()}
 
-    def narrowed(self, start: int, stop: int) -> CsvFiles:
-        """Return itself."""
-        return self
-
     def read(self, start: int, stop: int) -> Iterator[Batch]:
-        """Give rows from the beginning of the stream on."""
-        return between(self._all(), start, stop)
+        """Yield rows from the beginning of the stream on."""
+        text = self.columns.text_labels
+        batches = (
+            Batch(X, None if y is None else numeric_or_text(y, text))
+            for path in self.paths
+            for X, y in self._batches(path)
+        )
+        return between(batches, start, stop)
 
-    def _all(self) -> Iterator[Batch]:
-        for path in self.paths:
-            for X, y in self._batches(path):
-                yield Batch(X, None if y is None else numeric_or_text(y, self.columns.text_labels))
-
-    def _agree(self, wishes: Wishes) -> tuple[Dialect, Columns]:
-        for path in self.paths:
-            if file_size(path) == 0:
-                raise DataError(f"{path} is empty: give a file with rows.")
-        found = [sniff(path, wishes.delimiter, wishes.header) for path in self.paths]
-        dialect, names = found[0]
+    def _agree(self, options: SourceOptions) -> tuple[Dialect, TableColumns]:
+        """Return what the files look like, the same for all of them, and their columns."""
+        self.require_content()
+        found = [sniff(path, options.delimiter, options.header) for path in self.paths]
+        first, (dialect, names) = self.paths[0], found[0]
         for path, (look, other) in zip(self.paths, found, strict=True):
             if look.header != dialect.header:
                 said = "a header" if look.header else "no header"
-                raise DataError(
-                    f"{path} has {said}, unlike {self.paths[0]}: give every file one, or none."
-                )
-            if wishes.columns is None:
+                raise DataError(f"{path} has {said}, unlike {first}: give every file one, or none.")
+            if options.columns is None:
                 check_names(f"{path}, line 1", other)
             elif not dialect.header:
                 raise DataError(f"{path} names no columns to choose from: leave columns= out.")
-        features, label = choose_columns(self.paths[0], names, wishes.label, wishes.columns)
+        features, label = choose_columns(first, names, options.label, options.columns)
         known = [*features] if label is None else [*features, label]
         for path, (_, other) in zip(self.paths, found, strict=True):
             if other == names:
                 continue
             if not dialect.header:
                 raise DataError(
-                    f"{path}: {len(names)} columns expected as in {self.paths[0]}, {len(other)} "
-                    "found."
+                    f"{path}: {len(names)} columns expected as in {first}, {len(other)} found."
                 )
-            check_same(path, other, self.paths[0], known, more=wishes.columns is not None)
+            check_same(path, other, first, known, more=options.columns is not None)
             self.orders[path] = other
-        return dialect, Columns(names, tuple(features), label)
+        return dialect, TableColumns(names, tuple(features), label)
 
-    def _of(self, path: str) -> Columns:
-        return replace(self.columns, names=self._names(path))
+    def _of(self, path: str) -> TableColumns:
+        return replace(self.columns, names=self.orders.get(path, self.columns.names))
 
     def _batches(self, path: str) -> Iterator[tuple[Array, Any]]:
+        """Yield rows and a pyarrow column of labels, or None."""
         import pyarrow as pa
 
+        n_columns = len(self.columns.features)
         with open_text(path) as file:
-            blank = blank_bytes(file.read(SAMPLE_BYTES))
+            blank = _blank_bytes(file.read(SAMPLE_BYTES))
         with open_text(path) as file:
             file.read(blank)  # else pyarrow skips a blank line for the header
             try:
                 for batch in _open_csv(file, self.dialect, self._of(path)):
-                    yield self._arrays(batch)
+                    X = np.empty((batch.num_rows, n_columns))
+                    for place in range(n_columns):
+                        X[:, place] = batch.column(place).to_numpy(zero_copy_only=False)
+                    yield X, None if self.columns.label is None else batch.column(n_columns)
             except pa.ArrowInvalid as error:
-                raise explain(path, self.dialect, self._of(path), reason(error)) from None
+                raise _explain(path, self.dialect, self._of(path), reason(error)) from None
 
-    def _arrays(self, batch: Any) -> tuple[Array, Any]:
-        n_columns = len(self.columns.features)
-        X = np.empty((batch.num_rows, n_columns))
-        for place in range(n_columns):
-            X[:, place] = batch.column(place).to_numpy(zero_copy_only=False)
-        return X, None if self.columns.label is None else batch.column(n_columns)
-
-    def _look(self, wishes: Wishes) -> Tally:
-        tally = Tally()
+    def _look(self, options: SourceOptions) -> Tally:
+        tally, text = Tally(), self.columns.text_labels or None
         total = sum(map(file_size, self.paths))
-        with track("checking the text", None, "rows", progress=wishes.progress) as report:
+        with track("checking the text", None, "rows", progress=options.progress) as report:
             report.note(f"{total / 1e6:,.0f} MB")
             for path in self.paths:
                 begin = tally.n_rows
                 for X, y in self._batches(path):
-                    self._add(tally, path, begin, X, y, wishes.drop)
+                    labels = None if y is None else numeric_or_text(y, text)
+                    bad = bad_rows_of(X, labels)
+                    if len(bad) and not options.drop:
+                        raise self._say_bad(path, tally.n_rows - begin + int(bad[0]), X[bad[0]])
+                    tally.add(len(X), bad, labels, X)
                     report.advance(len(X))
         return tally
 
-    def _add(self, tally: Tally, path: str, begin: int, X: Array, y: Any, drop: bool) -> None:
-        text = self.columns.text_labels or None
-        labels = None if y is None else numeric_or_text(y, text)
-        bad = bad_rows_of(X, labels)
-        if len(bad) and not drop:
-            raise self._say_bad(path, tally.n_rows - begin + int(bad[0]), X[bad[0]])
-        tally.add(len(X), X, bad, None if labels is None else np.delete(labels, bad))
-
     def _say_bad(self, path: str, row: int, values: Array) -> DataError:
-        line = line_of_row(path, self.dialect, row)
+        lines = (line for line, _ in _data_lines(path, self.dialect))
+        line = next((line for number, line in enumerate(lines) if number == row), row + 1)
         columns = np.flatnonzero(~np.isfinite(values))
-        what = (
-            f"column {self.columns.features[columns[0]]!r} is missing or not finite"
-            if len(columns)
-            else ("the label is missing")
-        )
+        what = "the label is missing"
+        if len(columns):
+            what = f"column {self.columns.features[columns[0]]!r} is missing or not finite"
         return DataError(f"{path}, line {line}: {what}: pass nan='drop' to leave such rows out.")
 
 
-def _open_csv(file: Any, dialect: Dialect, columns: Columns) -> Any:
+def _open_csv(file: Any, dialect: Dialect, columns: TableColumns) -> Any:
     try:
         import pyarrow as pa
         from pyarrow import csv as arrow
@@ -245,7 +222,28 @@ def _open_csv(file: Any, dialect: Dialect, columns: Columns) -> Any:
     )
 
 
+def numeric_or_text(column: Any, text: bool | None) -> Array:
+    """Turn a column of strings into numbers where all of them are numbers.
+
+    Parameters
+    ----------
+    column : pyarrow array of strings
+        Labels, null where missing.
+    text : bool or None
+        Whether labels are known to be text; None tries numbers first.
+    """
+    values = column.to_numpy(zero_copy_only=False)
+    if not text:
+        try:
+            return np.array([np.nan if value is None else python_float(value) for value in values])
+        except ValueError:
+            if text is False:
+                raise
+    return np.asarray(values, object)
+
+
 def _data_lines(path: str, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number and the fields of each line below the header; blank lines count as lines."""
     pieces = (text.tobytes().decode("utf-8", "replace") for text in stream_lines(path))
     lines = (line for piece in pieces for line in io.StringIO(piece, newline=""))
     reader = csv.reader(lines, delimiter=dialect.delimiter)
@@ -259,18 +257,10 @@ def _data_lines(path: str, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
         raise DataError(f"{path}, line {reader.line_num}: {error}: fix the line.") from None
 
 
-def line_of_row(path: str, dialect: Dialect, row: int) -> int:
-    """Return the line of the file that holds a row; blank lines count as lines."""
-    for number, (line, _) in enumerate(_data_lines(path, dialect)):
-        if number == row:
-            return line
-    return row + 1
-
-
-def explain(path: str, dialect: Dialect, columns: Columns, message: str) -> DataError:
+def _explain(path: str, dialect: Dialect, columns: TableColumns, message: str) -> DataError:
     """Find the first line that pyarrow could not take, and say what was expected there."""
     if "block boundar" in message:
-        return line_too_long(path)
+        return _line_too_long(path)
     expected, numbers = len(columns.names), set(columns.features)
     for line, fields in _data_lines(path, dialect):
         if len(fields) != expected:
@@ -286,3 +276,120 @@ def explain(path: str, dialect: Dialect, columns: Columns, message: str) -> Data
                     f"{text[:40]!r}: encode text as numbers first."
                 )
     return DataError(f"{path}: {message}.")
+
+
+def _line_too_long(path: str) -> DataError:
+    return DataError(
+        f"{path} has a line of more than {READ_BYTES // 2**20} MB, the most that is read of a "
+        "table: give text with one row a line, or write the rows as Parquet or npy."
+    )
+
+
+def sniff(
+    path: str, delimiter: str | None = None, header: bool | None = None
+) -> tuple[Dialect, tuple[str, ...]]:
+    """Detect what was not given; return it with the names (or numbers) of the columns."""
+    with faults_as(lambda why: DataError(f"{path} is no table ({why}): pass format=."), DataError):
+        lines = _first_lines(path)
+        if not lines:
+            raise DataError(f"{path} holds only blank lines: give a file with rows.")
+        delimiter = delimiter or _delimiter(path, lines)
+        rows = list(csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter))
+        header = _has_header(rows) if header is None else header
+        names = [name.strip() if header else str(i) for i, name in enumerate(rows[0])]
+        if len(names) > WIDEST:
+            raise DataError(
+                f"{path} has {len(names):,} columns, and at most {WIDEST:,} are read of a table: "
+                "write the rows as npy or svmlight."
+            )
+        return Dialect(delimiter, header), tuple(names)
+
+
+def _first_lines(path: str) -> list[str]:
+    with open_text(path) as file:
+        data = file.read(SAMPLE_BYTES)
+        if not _has_line(data):  # many columns
+            data += file.read(READ_BYTES - len(data))
+    if len(data) == READ_BYTES and not _has_line(data):
+        raise _line_too_long(path)
+    text = data.decode("utf-8-sig", "backslashreplace")  # names stay apart in any encoding
+    lines = [line.rstrip("\r\n") for line in io.StringIO(text, newline="")]
+    if len(data) >= SAMPLE_BYTES and len(lines) > 1:
+        lines.pop()  # the last one is most likely cut
+    return [line for line in lines if line.strip()][:SAMPLE_LINES]
+
+
+def _blank_bytes(head: bytes) -> int:
+    """Return how many bytes of the head of a file are blank lines before the first other one."""
+    begin = len(BOM_UTF8) if head.startswith(BOM_UTF8) else 0
+    stop = len(head) - len(head[begin:].lstrip())
+    return max(head.rfind(b"\n", begin, stop), head.rfind(b"\r", begin, stop)) + 1
+
+
+def _has_line(data: bytes) -> bool:
+    return b"\n" in data or b"\r" in data
+
+
+def _delimiter(path: str, lines: list[str]) -> str:
+    counts = {mark: _fields(lines, mark) for mark in DELIMITERS}
+    best = max(counts, key=lambda mark: counts[mark])
+    if counts[best] < 2:
+        raise DataError(
+            f"{path}, line 1: no delimiter was found among {DELIMITERS}: pass delimiter=."
+        )
+    return best
+
+
+def _fields(lines: list[str], mark: str) -> int:
+    """Return the number of fields of most lines; a malformed line must not decide."""
+    try:
+        found = [len(row) for row in csv.reader(io.StringIO("\n".join(lines)), delimiter=mark)]
+    except csv.Error:  # one field that is too long: it is another delimiter
+        return 0
+    common = max(set(found), key=found.count)
+    return common if found.count(common) * 2 > len(found) else 0
+
+
+def _has_header(rows: list[list[str]]) -> bool:
+    first = [is_number(field) for field in rows[0]]
+    if not any(first):
+        return True
+    if len(rows) < 2:
+        return False
+    if _counts_columns(rows) or _names_label(rows):
+        return True
+    if all(first):
+        return False
+    # Some names are numbers: a header is then a line whose pattern the next one does not share,
+    # but for fields that are missing in either.
+    return any(
+        is_number(name) != is_number(field)
+        for name, field in zip(rows[0], rows[1], strict=False)
+        if _MISSING_NAMES.isdisjoint((name.strip().lower(), field.strip().lower()))
+    )
+
+
+def _counts_columns(rows: list[list[str]]) -> bool:
+    """Tell the numbers 0, 1, 2, ... that pandas writes for columns without names from a row."""
+    places = [place for place, field in enumerate(rows[0]) if is_number(field)]
+    first, second = ([row[place] for place in places if place < len(row)] for row in rows[:2])
+    # Of few columns a row may well read 0, 1; then it is taken for a row.
+    return len(first) > 3 and first == [str(n) for n in range(len(first))] and first != second
+
+
+def _names_label(rows: list[list[str]]) -> bool:
+    """Tell whether the first line names a label, which no row has there for its class."""
+    return any(
+        name.strip().lower() in ("label", "target", "class")
+        and all(row[place : place + 1] != [name] for row in rows[1:])
+        for place, name in enumerate(rows[0])
+    )
+
+
+def is_number(text: str) -> bool:
+    """Whether a field reads as a number."""
+    try:
+        python_float(text)
+    except ValueError:
+        return False
+    return True

@@ -13,19 +13,17 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from rfcdask.kernels.types import Array
-
 LEAST_POWER, LARGEST_POWER = -342, 308
 PARSED, SLOW = 0, 1
 
-_EXACT_POWERS = np.array([10.0**k for k in range(23)])
+_EXACT_POWERS = np.array([10.0**k for k in range(23)])  # 10^22 is the last one without rounding
 _ONE, _ZERO = np.uint64(1), np.uint64(0)
 _MASK32 = np.uint64(0xFFFFFFFF)
 _U32 = np.uint64(32)
 _LOW9 = np.uint64(0x1FF)
 _EXACT_LIMIT = np.uint64(2**53)
 _HIDDEN = np.uint64(2**52)
-_DIGITS = 19
+_DIGITS = 19  # as many as always fit into 64 bits
 
 
 def _five_power(q: int) -> tuple[int, int]:
@@ -46,7 +44,7 @@ _FIVES = np.array([_five_power(q) for q in range(LEAST_POWER, LARGEST_POWER + 1)
 
 @numba.njit(cache=True, nogil=True)
 def _product(a, b):  # type: ignore[no-untyped-def]
-    """Return the high and the low word of a 64 by 64 bit product."""
+    """Return the high and the low word of a 64 by 64 bit product, from four of 32 by 32."""
     a0, a1 = a & _MASK32, a >> _U32
     b0, b1 = b & _MASK32, b >> _U32
     low, mid1, mid2 = a0 * b0, a0 * b1, a1 * b0
@@ -67,28 +65,38 @@ def _leading_zeros(x):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def _eisel_lemire(digits, power):  # type: ignore[no-untyped-def]
-    """Return the bits of digits * 10**power and whether they are certain."""
+    """Return the bits of digits * 10**power and whether they are certain.
+
+    digits * 10**power = digits * 5**power * 2**power: the power of two only moves the exponent, so
+    the work is one product with a tabulated power of five, of which the top 54 bits are needed: 53
+    for the mantissa and one to round by.
+    """
     zeros = _leading_zeros(digits)
     word = digits << np.uint64(zeros)
     row = power - LEAST_POWER
     high, low = _product(word, _FIVES[row, 0])
     if high & _LOW9 == _LOW9:
+        # All bits below the rounding bit are ones, so what the second word of the power adds may
+        # carry into it. If even then the low word is all ones, a third word would have to decide.
         more, _ = _product(word, _FIVES[row, 1])
         low = low + more
         if low < more:
             high = high + _ONE
         if low == np.uint64(0xFFFFFFFFFFFFFFFF):
             return _ZERO, False
-    upper = high >> np.uint64(63)
+    upper = high >> np.uint64(63)  # whether the product has 128 bits, or one fewer
     shift = upper + np.uint64(9)
     mantissa = high >> shift
+    # 217706 / 2^16 is log2(10) to enough digits for every power in the table; 1023 is the bias.
     exponent = ((217706 * power) >> 16) + 63 + np.int64(upper) - zeros + 1023
-    if exponent <= 0 or exponent >= 2046:
+    if exponent <= 0 or exponent >= 2046:  # subnormal, infinite, or about to become so
         return _ZERO, False
+    # The product may be exactly half way between two floats, seen as an odd mantissa with nothing
+    # below it: whether it is a tie depends on bits that the truncated power does not have.
     if low <= _ONE and mantissa & np.uint64(3) == _ONE and (mantissa << shift) == high:
         return _ZERO, False
     mantissa = (mantissa + (mantissa & _ONE)) >> _ONE
-    if mantissa >= np.uint64(2**53):
+    if mantissa >= np.uint64(2**53):  # rounded up to the next power of two
         mantissa = _HIDDEN
         exponent += 1
     return (mantissa & ~_HIDDEN) | (np.uint64(exponent) << np.uint64(52)), True
@@ -96,35 +104,30 @@ def _eisel_lemire(digits, power):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def _read_digits(text, i, stop):  # type: ignore[no-untyped-def]
-    """Read digits and a point; return where they end, their value, its power of ten, and if any.
+    """Read digits and a point; return where they end, their value, its power of ten, and if fine.
 
-    More than 19 significant digits, or none, are left to Python.
+    More than 19 significant digits, or none, are left to Python; zeros beyond them cost nothing.
     """
-    digits, power = _ZERO, 0
-    n_digits = 0  # significant ones taken into `digits`
-    waiting = 0  # zeros seen since the last other digit: they count only if one follows
+    digits, power, n_digits = _ZERO, 0, 0
     seen = point = False
     while i < stop:
         c = text[i]
-        if c == 46 and not point:
-            point = True
-        elif 48 <= c <= 57:
+        if 48 <= c <= 57:
             seen = True
-            power -= point
-            if c != 48:
-                n_digits += waiting + 1
-                if n_digits > _DIGITS:
-                    return i, digits, power, False
-                for _ in range(waiting + 1):
-                    digits = digits * np.uint64(10)
-                digits = digits + np.uint64(c - 48)
-                waiting = 0
-            elif n_digits > 0:
-                waiting += 1
+            if n_digits < _DIGITS:
+                digits = digits * np.uint64(10) + np.uint64(c - 48)
+                n_digits += digits != _ZERO  # zeros in front are no digits
+                power -= point
+            elif c != 48:
+                return i, digits, power, False
+            else:
+                power += not point
+        elif c == 46 and not point:
+            point = True
         else:
             break
         i += 1
-    return i, digits, power + waiting, seen
+    return i, digits, power, seen
 
 
 @numba.njit(cache=True, nogil=True)
@@ -180,18 +183,8 @@ def parse_number(text, start, stop, bits, value):  # type: ignore[no-untyped-def
     return PARSED
 
 
-def parse_decimal(text: bytes) -> float:
-    """Parse one number with the fast path where it is certain and with Python elsewhere."""
-    bits = np.zeros(1, np.uint64)
-    value: Array = bits.view(np.float64)
-    characters = np.frombuffer(text, np.uint8)
-    if parse_number(characters, 0, len(text), bits, value) == PARSED:
-        return float(value[0])
-    return python_float(text)
-
-
-def python_float(text: bytes) -> float:
-    """Return ``float(text)``, without Python's underscores between digits."""
-    if b"_" in text:
+def python_float(text: str | bytes) -> float:
+    """Return ``float(text)``, without the underscores that Python alone allows between digits."""
+    if (b"_" if isinstance(text, bytes) else "_") in text:  # type: ignore[operator]
         raise ValueError(text)
     return float(text)

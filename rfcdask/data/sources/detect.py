@@ -8,7 +8,6 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from fsspec.core import url_to_fs
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DataError, reachable
 from rfcdask.data.location import Location, is_url
-from rfcdask.data.reader import StoreReader
 from rfcdask.data.sources.arrays import (
     ArrayRows,
     Handle,
@@ -30,13 +28,14 @@ from rfcdask.data.sources.arrays import (
     ZarrMember,
     faults_of,
 )
-from rfcdask.data.sources.base import Source, is_sparse
+from rfcdask.data.sources.base import Source
 from rfcdask.data.sources.csv import CsvFiles
 from rfcdask.data.sources.dask_arrays import DaskRows, DatasetRows
+from rfcdask.data.sources.files import stream_lines
 from rfcdask.data.sources.parquet import ParquetFiles
 from rfcdask.data.sources.svmlight import SvmlightFiles
-from rfcdask.data.sources.text import stream_lines
 from rfcdask.data.store import open_location
+from rfcdask.kernels.arrays import is_sparse
 from rfcdask.persist.untrusted import check_zarr, usable_url
 
 FORMATS = ("svmlight", "csv", "parquet", "npy", "npz", "zarr")
@@ -55,6 +54,7 @@ SUFFIXES = {
 }
 _COMPRESSED = (".gz", ".bz2", ".xz")
 _ZARR_FILES = ("zarr.json", ".zarray", ".zgroup")
+_FILE_SOURCES = {"svmlight": SvmlightFiles, "csv": CsvFiles, "parquet": ParquetFiles}
 _PAIR = re.compile(rb"^\s*\S+(\s+qid:\d+)?(\s+\d+:\S+)*\s*(#.*)?$")
 
 
@@ -63,7 +63,8 @@ def opened_source(source: Any, format: str | None, label: Any) -> Iterator[Sourc
     """Make a source of rows; what had to be unpacked for it is removed afterwards."""
     if format is not None and format not in FORMATS:
         raise DataError(f"format={format!r} is not one of {FORMATS}.")
-    remote = [path for path in _listed(source) if isinstance(path, str) and is_url(path)]
+    listed = source if isinstance(source, list | tuple) else [source]
+    remote = [path for path in listed if isinstance(path, str) and is_url(path)]
     with (
         reachable(remote[0]) if remote else nullcontext(),
         tempfile.TemporaryDirectory(prefix="rfcdask-") as folder,
@@ -71,13 +72,9 @@ def opened_source(source: Any, format: str | None, label: Any) -> Iterator[Sourc
         yield _open(source, format, label, folder)
 
 
-def _listed(source: Any) -> list[Any]:
-    return list(source) if isinstance(source, list | tuple) else [source]
-
-
 def _open(source: Any, format: str | None, label: Any, folder: str) -> Source:
     if isinstance(source, Dataset):
-        return _from_dataset(source, label)
+        return DatasetRows.of(source, labelled=label is not False)
     if isinstance(source, tuple) and len(source) == 2 and hasattr(source[0], "shape"):
         return _from_array(source[0], source[1])
     if hasattr(source, "shape"):
@@ -90,16 +87,11 @@ def _open(source: Any, format: str | None, label: Any, folder: str) -> Source:
 
 
 def _from_files(paths: list[str], kind: str, label: Any, folder: str) -> Source:
-    if kind == "svmlight":
-        return SvmlightFiles(paths)
-    if kind == "csv":
-        return CsvFiles(paths)
-    if kind == "parquet":
-        return ParquetFiles(paths)
+    if kind in _FILE_SOURCES:
+        return _FILE_SOURCES[kind](paths)
     if kind == "npz":
-        return ArrayRows(
-            tuple(_npz_pair(path, label, f"{folder}/{i}") for i, path in enumerate(paths))
-        )
+        pairs = (_npz_pair(path, label, f"{folder}/{i}") for i, path in enumerate(paths))
+        return ArrayRows(tuple(pairs))
     if kind == "npy":
         return ArrayRows(_with_labels([NpyFile(path) for path in paths], label))
     return _from_zarr(paths, label)
@@ -120,18 +112,17 @@ def _expand_text(text: str) -> list[str]:
     fs, root = url_to_fs(text)
     prefix = text[: text.index("://") + 3] if is_url(text) else ""
     if any(mark in text for mark in "*?[") and not fs.exists(root):
-        found = [prefix + str(name) for name in sorted(fs.glob(root))]
-        if not found:
-            raise DataError(f"no file matches {text}.")
-        return found
-    if not fs.exists(root):
+        found, refusal = fs.glob(root), f"no file matches {text}."
+    elif not fs.exists(root):
         raise DataError(f"{text} does not exist: give the path of a file or a store.")
-    if fs.isdir(root) and not any(fs.exists(f"{root}/{name}") for name in _ZARR_FILES):
-        found = [prefix + str(name) for name in sorted(fs.glob(f"{root}/*.parquet"))]
-        if not found:
-            raise DataError(f"{text} is a folder without zarr store or Parquet files.")
-        return found
-    return [text if prefix else str(Path(text).expanduser().absolute())]
+    elif fs.isdir(root) and not any(fs.exists(f"{root}/{name}") for name in _ZARR_FILES):
+        found = fs.glob(f"{root}/*.parquet")
+        refusal = f"{text} is a folder without zarr store or Parquet files."
+    else:
+        return [text if prefix else str(Path(text).expanduser().absolute())]
+    if not found:
+        raise DataError(refusal)
+    return [prefix + str(name) for name in sorted(found)]
 
 
 def detect_format(path: str) -> str:
@@ -144,10 +135,8 @@ def detect_format(path: str) -> str:
     for ending in _COMPRESSED:
         plain = plain.removesuffix(ending)
     known = SUFFIXES.get(Path(plain).suffix)
-    return known or _format_of_text(path)
-
-
-def _format_of_text(path: str) -> str:
+    if known is not None:
+        return known
     for text in stream_lines(path):
         for line in text.tobytes().splitlines():
             if line.strip() and not line.lstrip().startswith(b"#"):
@@ -193,10 +182,8 @@ def _label_handle(label: Any) -> Handle | None:
     if isinstance(label, str | os.PathLike):
         path = expand(label)[0]
         return NpyFile(path) if detect_format(path) == "npy" else ZarrMember(Location.of(path))
-    return _opened_array(label) if isinstance(label, zarr.Array) else _in_memory(label)
-
-
-def _in_memory(label: Any) -> InMemory:
+    if isinstance(label, zarr.Array):
+        return _opened_array(label)
     return InMemory(np.asarray(label), "y")
 
 
@@ -246,7 +233,7 @@ def _from_zarr(paths: list[str], label: Any) -> Source:
     places = [Location.of(path) for path in paths]
     found = [open_zarr(place) for place in places]
     if len(places) == 1 and isinstance(found[0], zarr.Group) and "complete" in found[0].attrs:
-        return _from_dataset(open_location(places[0]), label)
+        return DatasetRows.of(open_location(places[0]), labelled=label is not False)
     if all(isinstance(node, zarr.Array) for node in found):
         pairs = list(_with_labels([ZarrMember(place) for place in places], label))
     else:
@@ -276,13 +263,3 @@ def _zarr_pair(place: Location, group: Any, label: Any) -> tuple[Handle, Handle 
     if y not in names:
         raise DataError(f"{place} has no array {y!r}: its arrays are {', '.join(names)}.")
     return ZarrMember(place, X), ZarrMember(place, y)
-
-
-def _from_dataset(dataset: Dataset, label: Any) -> Source:
-    rows = DatasetRows.of(dataset)
-    if label is False:
-        rows = replace(rows, labels=None)
-    if isinstance(rows.reader, StoreReader) and rows.reader.scale is not None:
-        # The values stay the integers they are on disk, and so does their scale.
-        return replace(rows, reader=replace(rows.reader, scale=None), scale=rows.reader.scale)
-    return rows

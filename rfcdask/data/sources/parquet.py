@@ -12,144 +12,89 @@ import numpy as np
 
 from rfcdask.data.columns import Names, check_names, check_same, choose_columns
 from rfcdask.data.errors import DataError, missing_extra
-from rfcdask.data.sources.arrays import BATCH_BYTES, say_bad
-from rfcdask.data.sources.base import Batch, Wishes, between
-from rfcdask.data.sources.labels import LabelTally
-from rfcdask.data.sources.survey import Survey, bad_rows_of
-from rfcdask.data.sources.text import file_facts
+from rfcdask.data.sources.base import BATCH_BYTES, Batch, SourceOptions, Survey, Tally, between
+from rfcdask.data.sources.files import FileSource
 from rfcdask.execution.progress import track
-from rfcdask.kernels.types import Array
 from rfcdask.persist.untrusted import faults_as
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 
 
-class ParquetFiles:
+class ParquetFiles(FileSource):
     """One or several Parquet files with the same columns as one set of rows."""
 
+    in_parallel = False  # a stream; pyarrow itself reads columns on several threads
+
     def __init__(self, paths: list[str]) -> None:
-        self.paths = paths
+        super().__init__(paths)
         self.features: list[str] = []
         self.label: str | None = None
-        self.found = Names()
         self.dtype = np.dtype(np.float64)
 
-    @property
-    def names(self) -> list[str]:
-        """The files."""
-        return self.paths
-
-    @property
-    def in_parallel(self) -> bool:
-        """Streams only; pyarrow itself reads columns on several threads."""
-        return False
-
-    def identity(self) -> Any:
-        """Names, sizes and times of the files."""
-        return [file_facts(path) for path in self.paths]
-
-    def survey(self, wishes: Wishes) -> Survey:
+    def survey(self, options: SourceOptions) -> Survey:
         """Take types from the schema, and look for missing values and at the labels."""
-        schemas = [_open(path).schema_arrow for path in self.paths]
-        self._choose(schemas, wishes)
-        bad, tally, place = [np.empty(0, np.int64)], LabelTally(), 0
-        with track("checking the rows", None, "rows", progress=wishes.progress) as report:
+        schemas = {path: _open(path).schema_arrow for path in self.paths}
+        names = self._choose(schemas, options)
+        tally = Tally()
+        with track("checking the rows", None, "rows", progress=options.progress) as report:
             for path in self.paths:
-                begin = place
+                begin = tally.n_rows
                 for X, y in self._batches(path):
-                    found = bad_rows_of(X, y)
-                    if len(found) and not wishes.drop:
-                        row = int(found[0])
-                        label = None if y is None else y[row]
-                        raise DataError(say_bad(path, place - begin + row, X[row], label))
-                    bad.append(found + place)
-                    if y is not None and len(y) > len(found):
-                        tally.add(np.delete(y, found))
-                    place += len(X)
+                    tally.check(path, tally.n_rows - begin, X, y, drop=options.drop)
                     report.advance(len(X))
-        if place == 0:
+        if tally.n_rows == 0:
             raise DataError(f"{self.paths[0]} holds no row: give a file with rows.")
         labels = None
         if self.label is not None:
-            given = None if tally.text else self._common_type(schemas, self.label)
-            labels = tally.conclude(self.paths[0], wishes.task, given)
-        details = {"features": self.features, "label": self.label, "dtype": self.dtype.str}
-        dtype = self.dtype.str
-        n_columns = len(self.features)
-        return Survey(place, n_columns, dtype, labels, np.concatenate(bad), details, self.found)
+            given = None if tally.labels.text else _common_type(schemas, self.label)
+            labels = tally.labels.conclude(self.paths[0], options.task, given)
+        n_columns, dtype = len(self.features), self.dtype.str
+        details = {"features": self.features, "label": self.label, "dtype": dtype}
+        return Survey(tally.n_rows, n_columns, dtype, labels, tally.bad_rows, details, names)
 
     def adopt(self, survey: Survey) -> None:
         """Take the columns from an earlier survey."""
         self.features, self.label = survey.details["features"], survey.details["label"]
         self.dtype = np.dtype(survey.details["dtype"])
 
-    def narrowed(self, start: int, stop: int) -> ParquetFiles:
-        """Return itself."""
-        return self
-
     def read(self, start: int, stop: int) -> Iterator[Batch]:
-        """Give rows; files that end before `start` are not read."""
+        """Yield rows; files that end before `start` are not read."""
         begin = 0
         for path in self.paths:
             size = _open(path).metadata.num_rows
             if start < begin + size and begin < stop:
-                batches = (Batch(X, y) for X, y in self._batches(path))
-                yield from between(batches, max(start - begin, 0), min(stop - begin, size))
+                yield from between(
+                    self._batches(path), max(start - begin, 0), min(stop - begin, size)
+                )
             begin += size
 
-    def _choose(self, schemas: list[Any], wishes: Wishes) -> None:
-        tables = [_names(schema) for schema in schemas]
-        first, names = self.paths[0], tables[0]
-        if wishes.columns is None:
-            for path, table in zip(self.paths, tables, strict=True):
+    def _choose(self, schemas: dict[str, Any], options: SourceOptions) -> Names:
+        """Choose columns and label, the same of all files; return what they are called."""
+        tables = {path: _names(schema) for path, schema in schemas.items()}
+        first = self.paths[0]
+        if options.columns is None:
+            for path, table in tables.items():
                 check_names(path, table)
-        self.features, self.label = choose_columns(first, names, wishes.label, wishes.columns)
+        self.features, self.label = choose_columns(
+            first, tables[first], options.label, options.columns
+        )
         known = [*self.features] if self.label is None else [*self.features, self.label]
-        for path, table in zip(self.paths, tables, strict=True):
-            check_same(path, table, first, known, more=wishes.columns is not None)
-        there = dict.fromkeys(name for table in tables for name in table)
-        self.found = Names(
+        for path, table in tables.items():
+            check_same(path, table, first, known, more=options.columns is not None)
+        if not self.features:
+            raise DataError(f"{first} has no column besides the label.")
+        self.dtype = np.result_type(*(_number_type(schemas, name) for name in self.features))
+        if self.label is not None:
+            _check_label(schemas, self.label)
+        there = dict.fromkeys(name for table in tables.values() for name in table)
+        return Names(
             tuple(self.features),
             label=self.label,
-            label_column=None if self.label is None else names.index(self.label),
+            label_column=None if self.label is None else tables[first].index(self.label),
             left_out=tuple(name for name in there if name not in set(known)),
         )
-        if not self.features:
-            raise DataError(f"{self.paths[0]} has no column besides the label.")
-        self.dtype = np.result_type(*(self._numbers(schemas, name) for name in self.features))
-        if self.label is not None:
-            for path, schema in zip(self.paths, schemas, strict=True):
-                if not _is_label(kind := schema.field(self.label).type):
-                    raise DataError(
-                        f"{path}: the label {self.label!r} holds {kind}: labels are numbers or "
-                        "text, so write it as one of them, or choose another label column."
-                    )
-            kinds = [numpy_type(schema.field(self.label).type) is None for schema in schemas]
-            if len(set(kinds)) > 1:
-                other = self.paths[kinds.index(not kinds[0])]
-                raise DataError(
-                    f"the label {self.label!r} is text in one file and a number in another "
-                    f"({self.paths[0]}, {other}): write it in one way."
-                )
 
-    def _numbers(self, schemas: list[Any], name: str) -> np.dtype[Any]:
-        """Return the type that holds a feature of every file."""
-        for path, schema in zip(self.paths, schemas, strict=True):
-            if numpy_type(schema.field(name).type) is None:
-                raise DataError(
-                    f"{path}: column {name!r} holds {schema.field(name).type}, where numbers "
-                    "belong: encode or drop it first."
-                )
-        kind = self._common_type(schemas, name)
-        assert kind is not None
-        return kind
-
-    def _common_type(self, schemas: list[Any], name: str) -> np.dtype[Any] | None:
-        kinds = [numpy_type(schema.field(name).type) for schema in schemas]
-        known = [kind for kind in kinds if kind is not None]
-        return np.result_type(*known) if len(known) == len(kinds) else None
-
-    def _batches(self, path: str) -> Iterator[tuple[Array, Array | None]]:
+    def _batches(self, path: str) -> Iterator[Batch]:
         width = max(1, len(self.features) * self.dtype.itemsize)
         wanted = self.features if self.label is None else [*self.features, self.label]
         file, found = _open(path), 0
@@ -160,16 +105,17 @@ class ParquetFiles:
             if found != file.metadata.num_rows:
                 raise ValueError(f"{file.metadata.num_rows} rows are declared, {found} are there")
 
-    def _arrays(self, batch: Any) -> tuple[Array, Array | None]:
+    def _arrays(self, batch: Any) -> Batch:
         columns = {name: batch.column(name) for name in batch.schema.names}
-        X = np.empty((batch.num_rows, len(self.features)), self._type_with_nulls(columns))
+        holes = any(columns[name].null_count for name in self.features)
+        dtype = np.result_type(self.dtype, np.float32) if holes else self.dtype
+        X = np.empty((batch.num_rows, len(self.features)), dtype)
         for place, name in enumerate(self.features):
             X[:, place] = columns[name].to_numpy(zero_copy_only=False)
-        return X, None if self.label is None else _label_values(columns[self.label])
-
-    def _type_with_nulls(self, columns: dict[str, Any]) -> np.dtype[Any]:
-        holes = any(columns[name].null_count for name in self.features)
-        return np.result_type(self.dtype, np.float32) if holes else self.dtype
+        if self.label is None:
+            return Batch(X, None)
+        y = np.asarray(columns[self.label].to_numpy(zero_copy_only=False))
+        return Batch(X, y.astype(object) if y.dtype.kind in "UST" else y)
 
 
 def names_in_parquet(path: str) -> list[str]:
@@ -180,11 +126,6 @@ def names_in_parquet(path: str) -> list[str]:
 def _names(schema: Any) -> list[str]:
     # What pandas writes for an index without a name are row numbers, and no feature.
     return [name for name in schema.names if not _UNNAMED_INDEX.fullmatch(name)]
-
-
-def _label_values(column: Any) -> Array:
-    values = np.asarray(column.to_numpy(zero_copy_only=False))
-    return values.astype(object) if values.dtype.kind in "UST" else values
 
 
 def _open(path: str) -> Any:
@@ -203,6 +144,44 @@ def _faults_of(path: str) -> AbstractContextManager[None]:
         DataError,
         FileNotFoundError,
     )
+
+
+def _number_type(schemas: dict[str, Any], name: str) -> np.dtype[Any]:
+    """Return the type of a column of numbers over all files."""
+    for path, schema in schemas.items():
+        if numpy_type(schema.field(name).type) is None:
+            raise DataError(
+                f"{path}: column {name!r} holds {schema.field(name).type}, where numbers belong: "
+                "encode or drop it first."
+            )
+    kind = _common_type(schemas, name)
+    assert kind is not None
+    return kind
+
+
+def _common_type(schemas: dict[str, Any], name: str) -> np.dtype[Any] | None:
+    kinds = [numpy_type(schema.field(name).type) for schema in schemas.values()]
+    known = [kind for kind in kinds if kind is not None]
+    return np.result_type(*known) if len(known) == len(kinds) else None
+
+
+def _check_label(schemas: dict[str, Any], label: str) -> None:
+    """Refuse labels that are neither numbers nor text, or not the same in all files."""
+    texts: dict[bool, str] = {}
+    for path, schema in schemas.items():
+        kind = schema.field(label).type
+        if not _is_label(kind):
+            raise DataError(
+                f"{path}: the label {label!r} holds {kind}: labels are numbers or text, so write "
+                "it as one of them, or choose another label column."
+            )
+        texts.setdefault(numpy_type(kind) is None, path)
+    if len(texts) > 1:
+        first, other = texts.values()
+        raise DataError(
+            f"the label {label!r} is text in one file and a number in another ({first}, {other}): "
+            "write it in one way."
+        )
 
 
 def _is_label(kind: Any) -> bool:

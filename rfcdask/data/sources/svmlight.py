@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from rfcdask.data.errors import DataError
-from rfcdask.data.sources.base import Batch, Wishes, between
-from rfcdask.data.sources.survey import Survey, Tally
-from rfcdask.data.sources.svmlight_text import LARGEST_INDEX, LineError, TextRows, parse_rows
-from rfcdask.data.sources.text import (
+from rfcdask.data.sources.base import Batch, SourceOptions, Survey, Tally, between
+from rfcdask.data.sources.files import (
+    FileSource,
     Piece,
     count_lines,
-    file_facts,
     file_size,
     is_compressed,
     plan_pieces,
     read_piece,
     stream_lines,
 )
+from rfcdask.data.sources.svmlight_text import LARGEST_INDEX, LineError, TextRows, parse_rows
 from rfcdask.execution.executor import call_later, run_tasks
 from rfcdask.execution.progress import track
 from rfcdask.kernels.types import Array
@@ -30,6 +28,8 @@ WIDEST = 100_000
 """Columns of a dense store unless more are asked for: one index in the text may claim 10^9."""
 WIDEST_OF_ALL = 50_000_000
 """Columns of rows that are projected, whose matrix has a number for each of them."""
+PARSED_AHEAD = 3
+"""Pieces of a block that are parsed at once: a store of few blocks would leave cores idle."""
 
 
 @dataclass(frozen=True)
@@ -40,19 +40,19 @@ class Limits:
     largest: int = LARGEST_INDEX
 
     @classmethod
-    def of(cls, wishes: Wishes) -> Limits:
+    def of(cls, options: SourceOptions) -> Limits:
         """Take them from what the caller said."""
-        first = 1 if wishes.zero_based is False else 0
-        if wishes.n_columns is None:
+        first = 1 if options.zero_based is False else 0
+        if options.n_columns is None:
             return cls(least=first)
         # Before the file is seen, "auto" must allow for both ways of counting.
-        last = wishes.n_columns - 1 if wishes.zero_based is True else wishes.n_columns
+        last = options.n_columns - 1 if options.zero_based is True else options.n_columns
         return cls(first, last)
 
 
 @dataclass
 class Look:
-    """What one piece of text holds."""
+    """What one piece of text holds: rows, and the smallest and the largest column number."""
 
     tally: Tally
     least: int = LARGEST_INDEX + 1
@@ -65,81 +65,83 @@ class Look:
         self.largest = max(self.largest, other.largest)
 
 
-class SvmlightFiles:
+class SvmlightFiles(FileSource):
     """One or several svmlight files as one set of rows."""
 
     def __init__(self, paths: list[str]) -> None:
-        self.paths = paths
+        super().__init__(paths)
+        self.in_parallel = not any(map(is_compressed, paths))  # plain files are entered anywhere
         self.pieces: list[Piece] = []
         self.first_index = 1
         self.n_columns = 0
         self.labelled = True
 
-    @property
-    def names(self) -> list[str]:
-        """The files."""
-        return self.paths
-
-    @property
-    def in_parallel(self) -> bool:
-        """Plain files can be entered anywhere."""
-        return not any(map(is_compressed, self.paths))
-
-    def identity(self) -> Any:
-        """Names, sizes and times of the files."""
-        return [file_facts(path) for path in self.paths]
-
-    def survey(self, wishes: Wishes) -> Survey:
+    def survey(self, options: SourceOptions) -> Survey:
         """Parse everything once; malformed lines are named here."""
-        if wishes.label is not None and wishes.label is not False:
+        name = self.paths[0]
+        if options.label is not None and options.label is not False:
             raise DataError(
-                f"label={wishes.label!r}: svmlight lines begin with their label; leave label= out, "
-                "or pass label=False for rows without labels."
+                f"label={options.label!r}: svmlight lines begin with their label; leave label= "
+                "out, or pass label=False for rows without labels."
             )
-        for path in self.paths:
-            if file_size(path) == 0:
-                raise DataError(f"{path} is empty: give a file with rows.")
-        limits = Limits.of(wishes)
-        look, pieces = self._look(wishes, limits)
+        self.require_content()
+        limits = Limits.of(options)
+        look, pieces = self._look(options, limits)
         if look.tally.n_rows == 0:
-            raise DataError(f"{self.paths[0]} holds no row, only blank lines or comments.")
-        zero_based = wishes.zero_based
+            raise DataError(f"{name} holds no row, only blank lines or comments.")
+        zero_based = options.zero_based
         first = int(look.least != 0) if zero_based == "auto" else int(not zero_based)
-        n_columns = wishes.n_columns or look.largest - first + 1
+        n_columns = options.n_columns or look.largest - first + 1
         if look.largest - first >= n_columns:
             # The column numbers begin at 0 after all: look again to name the line that is beyond.
-            self._look(wishes, replace(limits, largest=n_columns - 1))
-        if n_columns < 1:
-            raise DataError(f"{self.paths[0]} has labels only, no index:value pair.")
-        self._check_width(n_columns, asked=wishes.n_columns is not None or bool(wishes.project))
+            self._look(options, replace(limits, largest=n_columns - 1))
+        self._check_width(n_columns, asked=options.n_columns is not None or bool(options.project))
         labels = None
-        if wishes.label is not False:
-            labels = look.tally.labels.conclude(self.paths[0], wishes.task)
+        if options.label is not False:
+            labels = look.tally.labels.conclude(name, options.task)
         details = {"pieces": pieces, "first_index": first, "n_columns": n_columns}
-        survey = Survey(
-            look.tally.n_rows,
-            n_columns,
-            look.tally.dtype(),
-            labels,
-            np.asarray(look.tally.bad_rows, np.int64),
-            details,
-        )
+        dtype, dropped = look.tally.dtype(), look.tally.bad_rows
+        survey = Survey(look.tally.n_rows, n_columns, dtype, labels, dropped, details)
         self.adopt(survey)
         return survey
 
     def _check_width(self, n_columns: int, asked: bool) -> None:
-        """Refuse rows of a width that a single index in the text has made."""
+        """Refuse rows without columns, and of a width that a single index in the text has made."""
+        name = self.paths[0]
+        if n_columns < 1:
+            raise DataError(f"{name} has labels only, no index:value pair.")
         if n_columns > WIDEST_OF_ALL:
             raise DataError(
-                f"{self.paths[0]}: the largest index makes rows of {n_columns:,} columns, and at "
-                f"most {WIDEST_OF_ALL:,} are read: give smaller numbers to the columns."
+                f"{name}: the largest index makes rows of {n_columns:,} columns, and at most "
+                f"{WIDEST_OF_ALL:,} are read: give smaller numbers to the columns."
             )
         if not asked and n_columns > WIDEST:
             raise DataError(
-                f"{self.paths[0]}: the largest index makes rows of {n_columns:,} columns, and more "
-                f"than {WIDEST:,} are not written in full unasked: pass project= to make them "
-                f"shorter, or n_columns={n_columns} if you want them so."
+                f"{name}: the largest index makes rows of {n_columns:,} columns, and more than "
+                f"{WIDEST:,} are not written in full unasked: pass project= to make them shorter, "
+                f"or n_columns={n_columns} if you want them so."
             )
+
+    def _look(self, options: SourceOptions, limits: Limits) -> tuple[Look, list[Piece]]:
+        total = sum(map(file_size, self.paths))
+        look = Look(Tally())
+        pieces: list[Piece] = []
+        with track("checking the text", total, "bytes", progress=options.progress) as report:
+            for piece, part in self._looks(options, limits):
+                look.join(part)
+                if piece is not None:
+                    pieces.append(piece._replace(rows=part.tally.n_rows))
+                    report.advance(piece.stop - piece.start)
+        return look, pieces
+
+    def _looks(self, options: SourceOptions, limits: Limits) -> Iterator[tuple[Piece | None, Look]]:
+        if not self.in_parallel:
+            for path in self.paths:
+                yield from ((None, look) for look in _look_at_stream(path, limits, options.drop))
+            return
+        pieces = [piece for path in self.paths for piece in plan_pieces(path)]
+        tasks = (call_later(_look_at_piece, piece, limits, options.drop) for piece in pieces)
+        yield from zip(pieces, run_tasks(tasks, options.client), strict=True)
 
     def adopt(self, survey: Survey) -> None:
         """Take the pieces and the way of counting columns from a survey."""
@@ -158,42 +160,17 @@ class SvmlightFiles:
         return SvmlightRows(pieces, begin, self.n_columns, self.first_index, self.labelled)
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:
-        """Give rows: from the pieces that hold them, or from the beginning of the stream."""
+        """Yield rows: from the pieces that hold them, or from the beginning of the stream."""
         if self.in_parallel:
             return self.narrowed(start, stop).read(start, stop)
-        return between(self._stream(), start, stop)
-
-    def _stream(self) -> Iterator[Batch]:
-        for path in self.paths:
-            for text in stream_lines(path):
-                rows = parse_rows(text)
-                yield _batch(rows, self.n_columns, self.first_index, self.labelled)
-
-    def _look(self, wishes: Wishes, limits: Limits) -> tuple[Look, list[Piece]]:
-        total = sum(map(file_size, self.paths))
-        look = Look(Tally())
-        pieces: list[Piece] = []
-        with track("checking the text", total, "bytes", progress=wishes.progress) as report:
-            for piece, part in self._looks(wishes, limits):
-                look.join(part)
-                if piece is not None:
-                    pieces.append(piece._replace(rows=part.tally.n_rows))
-                    report.advance(piece.stop - piece.start)
-        return look, pieces
-
-    def _looks(self, wishes: Wishes, limits: Limits) -> Iterator[tuple[Piece | None, Look]]:
-        if not self.in_parallel:
-            for path in self.paths:
-                yield from ((None, look) for look in _look_at_stream(path, limits, wishes.drop))
-            return
-        pieces = [piece for path in self.paths for piece in plan_pieces(path)]
-        tasks = (call_later(_look_at_piece, piece, limits, wishes.drop) for piece in pieces)
-        yield from zip(pieces, run_tasks(tasks, wishes.client), strict=True)
+        rows = (parse_rows(text) for path in self.paths for text in stream_lines(path))
+        whole = SvmlightRows([], 0, self.n_columns, self.first_index, self.labelled)
+        return between(map(whole.batch, rows), start, stop)
 
 
 @dataclass(frozen=True)
 class SvmlightRows:
-    """The pieces of text that a task needs for its rows."""
+    """The pieces of text that a task needs for its rows, and how they are read."""
 
     pieces: list[Piece]
     begin: int
@@ -202,21 +179,19 @@ class SvmlightRows:
     labelled: bool
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:
-        """Give the rows, one batch a piece."""
-        return between(self._batches(), start - self.begin, stop - self.begin)
+        """Yield the rows, one batch a piece."""
+        tasks = (call_later(_parse_piece, piece) for piece in self.pieces)
+        batches = map(self.batch, run_tasks(tasks, at_once=PARSED_AHEAD))
+        return between(batches, start - self.begin, stop - self.begin)
 
-    def _batches(self) -> Iterator[Batch]:
-        """Parse some pieces ahead: a store of few blocks would leave the other cores idle."""
-        for rows in run_tasks((call_later(_parse, piece) for piece in self.pieces), at_once=3):
-            yield _batch(rows, self.n_columns, self.first_index, self.labelled)
+    def batch(self, rows: TextRows) -> Batch:
+        """Return the rows of one piece of text."""
+        matrix = rows.matrix(self.n_columns, self.first_index)
+        return Batch(matrix, rows.labels if self.labelled else None)
 
 
-def _parse(piece: Piece) -> TextRows:
+def _parse_piece(piece: Piece) -> TextRows:
     return parse_rows(read_piece(piece)[1])
-
-
-def _batch(rows: TextRows, n_columns: int, first_index: int, labelled: bool) -> Batch:
-    return Batch(rows.matrix(n_columns, first_index), rows.labels if labelled else None)
 
 
 def _look_at_piece(piece: Piece, limits: Limits, drop: bool) -> Look:
@@ -241,27 +216,22 @@ def _look_at_stream(path: str, limits: Limits, drop: bool) -> Iterator[Look]:
 
 def _look_at(text: Array, limits: Limits, drop: bool) -> Look:
     rows = parse_rows(text, limits.least, limits.largest)
-    bad = _bad_rows(rows)
+    places = np.flatnonzero(~np.isfinite(rows.values))
+    of_values = np.searchsorted(rows.indptr, places, side="right") - 1
+    bad = np.union1d(of_values, np.flatnonzero(~np.isfinite(rows.labels)))
     if len(bad) and not drop:
         raise LineError(int(rows.starts[bad[0]]), _what_is_bad(rows, int(bad[0])))
     tally = Tally()
-    tally.add(len(rows), rows.values, bad, np.delete(rows.labels, bad))
+    tally.add(len(rows), bad, rows.labels, rows.values)
     if not len(rows.indices):
         return Look(tally)
     return Look(tally, int(rows.indices.min()), int(rows.indices.max()))
 
 
-def _bad_rows(rows: TextRows) -> Array:
-    places = np.flatnonzero(~np.isfinite(rows.values))
-    of_values = np.searchsorted(rows.indptr, places, side="right") - 1
-    return np.union1d(of_values, np.flatnonzero(~np.isfinite(rows.labels)))
-
-
 def _what_is_bad(rows: TextRows, row: int) -> str:
-    remedy = "pass nan='drop' to leave such rows out"
-    if not np.isfinite(rows.labels[row]):
-        return f"the label is {rows.labels[row]}, not a finite number: {remedy}"
-    inside = slice(rows.indptr[row], rows.indptr[row + 1])
-    place = int(np.flatnonzero(~np.isfinite(rows.values[inside]))[0])
-    index, value = rows.indices[inside][place], rows.values[inside][place]
-    return f"column {index} is {value}, not a finite number: {remedy}"
+    what = f"the label is {rows.labels[row]}"
+    if np.isfinite(rows.labels[row]):
+        inside = slice(rows.indptr[row], rows.indptr[row + 1])
+        place = int(np.flatnonzero(~np.isfinite(rows.values[inside]))[0])
+        what = f"column {rows.indices[inside][place]} is {rows.values[inside][place]}"
+    return f"{what}, not a finite number: pass nan='drop' to leave such rows out"

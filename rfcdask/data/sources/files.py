@@ -1,4 +1,4 @@
-"""Text on disk or behind a URL, plain or compressed, in pieces of whole lines."""
+"""Files on disk or behind a URL, plain or compressed; text in pieces of whole lines."""
 
 from __future__ import annotations
 
@@ -12,12 +12,35 @@ from fsspec.core import url_to_fs
 from fsspec.utils import infer_compression
 
 from rfcdask.data.errors import DataError
+from rfcdask.data.sources.base import Source
 from rfcdask.kernels.types import Array
 from rfcdask.persist.untrusted import faults_as
 
 PIECE_BYTES = 4 * 2**20
 LINE_BYTES = 64 * 2**20
 """Most bytes of a line: a line is held in memory whole, and what has none may have no end."""
+
+
+class FileSource(Source):
+    """One or several files of one kind as one set of rows."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self.paths = paths
+
+    @property
+    def names(self) -> list[str]:
+        """The files."""
+        return self.paths
+
+    def identity(self) -> Any:
+        """Names, sizes and times of the files."""
+        return [file_facts(path) for path in self.paths]
+
+    def require_content(self) -> None:
+        """Refuse empty files."""
+        for path in self.paths:
+            if file_size(path) == 0:
+                raise DataError(f"{path} is empty: give a file with rows.")
 
 
 class Piece(NamedTuple):
@@ -51,9 +74,8 @@ def file_size(path: str) -> int:
 def plan_pieces(path: str, piece_bytes: int = PIECE_BYTES) -> list[Piece]:
     """Cut a plain file at about every `piece_bytes`; the cuts are moved to lines when read."""
     size = file_size(path)
-    return [
-        Piece(path, start, min(start + piece_bytes, size)) for start in range(0, size, piece_bytes)
-    ]
+    starts = range(0, size, piece_bytes)
+    return [Piece(path, start, min(start + piece_bytes, size)) for start in starts]
 
 
 def read_piece(piece: Piece) -> tuple[int, Array]:
@@ -100,7 +122,7 @@ def open_text(path: str) -> Iterator[Any]:
 
 
 def stream_lines(path: str, piece_bytes: int = PIECE_BYTES) -> Iterator[Array]:
-    """Give a file's text in pieces of whole lines, decompressing it on the way."""
+    """Yield a file's text in pieces of whole lines, decompressing it on the way."""
     rest: list[bytes] = []
     with open_text(path) as file:
         while text := file.read(piece_bytes):
