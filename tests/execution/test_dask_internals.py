@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import pytest
 from distributed import Client
 
@@ -116,3 +117,10 @@ def test_nothing_private_of_dask_elsewhere() -> None:
         if private.search(line)
     ]
     assert not lines, lines
+
+
+def test_layers_tell_the_arguments_of_their_function() -> None:
+    lazy = da.ones((4, 2), chunks=(2, 2)).map_blocks(lambda block, by: block * by, by=3.0)
+    found = dask_internals.layer_options(lazy)
+    assert found.get("by") == 3.0, "a blockwise layer has no .task.kwargs any more"
+    assert "by" not in dask_internals.layer_options(lazy + 1)
