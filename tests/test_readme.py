@@ -80,3 +80,18 @@ def test_the_commands_and_scripts_named_exist() -> None:
     text = README.read_text(encoding="utf-8")
     assert len(re.findall(r"<!-- test-command -->\n```bash\n.*pytest\n```", text)) == 1
     assert any(block.reason is None for block in blocks(README))
+
+
+def test_the_architecture_page_names_what_there_is() -> None:
+    """Files, and the functions and classes in parentheses after them, exist."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    walk = text[text.index("## The walk") : text.index("## Where work runs")]
+    named = re.findall(r"`((?:[\w]+/)+[\w]+\.py)`(?:\s+\(((?:`[\w.]+`(?:, )?)+)\))?", text)
+    assert len(named) > 30
+    for file, names in named:
+        path = ROOT / "rfcdask" / file
+        assert path.is_file(), file
+        for name in re.findall(r"[\w.]+", names):
+            assert re.search(rf"(def|class) {name.split('.')[-1]}\b", path.read_text()), name
+    files = set(re.findall(r"`((?:[\w]+/)+[\w]+\.py)`", walk[: walk.index("5. ")]))
+    assert len(files) <= 15, sorted(files)  # a newcomer opens no more
