@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
+from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
 
 from rfcdask.data.sample import gather, gather_finite, rows_and_labels
@@ -96,29 +97,23 @@ class TuneResult:
         return self._chart().plot(ax)
 
     def _chart(self) -> Chart:
-        """Return the accuracies, each from the most rows its pair was tried on."""
-        found: dict[tuple[float, float], tuple[int, float]] = {}
-        for row in self.table:
-            pair, tried = (row["C"], row["gamma"]), (row["n_rows"], row["accuracy"])
-            found[pair] = max(found.get(pair, (-1, 0.0)), tried)
+        # Of a pair that was tried several times the last stays, which had the most rows.
+        order = sorted(self.table, key=lambda row: row["n_rows"])
+        found = {(row["C"], row["gamma"]): row["accuracy"] for row in order}
         Cs, gammas = (sorted(set(side)) for side in zip(*found, strict=True))
-        nothing = (0, math.nan)
-        values = [[found.get((C, gamma), nothing)[1] for gamma in gammas] for C in Cs]
+        grid = [[(C, gamma) for gamma in gammas] for C in Cs]
         cells = Cells(
-            values,
+            [[found.get(pair, math.nan) for pair in row] for row in grid],
             [f"{C:g}" for C in Cs],
             [f"{gamma:.3g}" for gamma in gammas],
-            [["" if math.isnan(v) else f"{100 * v:.1f}" for v in row] for row in values],
+            [[f"{100 * found[pair]:.1f}" if pair in found else "" for pair in row] for row in grid],
             [
-                [
-                    f"C {C:g}, gamma {number(g)}: {share(v, 2)}"
-                    for g, v in zip(gammas, row, strict=True)
-                ]
-                for C, row in zip(Cs, values, strict=True)
+                [f"C {C:g}, gamma {number(g)}: {share(found.get((C, g)), 2)}" for C, g in row]
+                for row in grid
             ],
             (Cs.index(self.C), gammas.index(self.gamma)),
         )
-        best = share(max(accuracy for _, accuracy in found.values()), 2)
+        best = share(max(found.values()), 2)
         label = f"Mean accuracy in percent for each C and gamma; best {best}"
         return heat_map(label, cells, "C", "gamma, mean accuracy in percent", tall=0.8)
 
@@ -130,8 +125,6 @@ class TuneResult:
 
     def pipeline(self, n_components: int = 500) -> Any:
         """Return an unfitted feature map and classifier with the settings found."""
-        from sklearn.pipeline import make_pipeline
-
         features = CompressedFeatures(
             n_components,
             kernel=self.kernel,
@@ -211,22 +204,22 @@ def tune(
     # Of equals the smaller C and gamma: the smoother model.
     last = [row for row in tried if row["n_rows"] == len(sample.codes)]
     best = max(last, key=lambda row: (row["accuracy"], -row["C"], -row["gamma"]))
-    label_table = None
+    label_table, weight = None, None
     if label_weights is not None and label_weights is not False:
         weights = LABEL_WEIGHTS if label_weights is True else tuple(label_weights)
         label_table = _try_label_weights(sample, kernel, best["gamma"], weights, n_components, seed)
-    weight = max(label_table, key=lambda row: row["accuracy"]) if label_table else None
+        weight = max(label_table, key=lambda row: row["accuracy"])["label_weight"]
     return TuneResult(
-        kernel,
-        best["gamma"],
-        best["C"],
-        1.0 / (best["C"] * X.shape[0]),
-        best["accuracy"],
-        weight["label_weight"] if weight else None,
-        Table(tried),
-        label_table,
-        len(sample.codes),
-        seed,
+        kernel=kernel,
+        gamma=best["gamma"],
+        C=best["C"],
+        alpha=1.0 / (best["C"] * X.shape[0]),
+        accuracy=best["accuracy"],
+        label_weight=weight,
+        table=Table(tried),
+        label_table=label_table,
+        n_rows=len(sample.codes),
+        seed=seed,
     )
 
 
@@ -347,16 +340,18 @@ def _try_label_weights(
     n_components: int,
     seed: int,
 ) -> Table:
-    """Return the held-out accuracy of ridge on a map fitted with each label weight."""
-    cut = len(sample.codes) * 4 // 5
-    rows, codes = sample.rows[:cut], sample.codes[:cut]
+    """Return the accuracy of ridge on a map fitted with each label weight, on a fifth of the rows.
+
+    The sample is in random order: its last rows are a sample too.
+    """
+    rows, codes = sample
+    cut = len(codes) * 4 // 5
     table = []
     for weight in weights:
         features = CompressedFeatures(
             n_components, kernel=kernel, gamma=gamma, label_weight=weight, random_state=seed
-        ).fit(rows, codes)
-        model = RidgeClassifier().fit(features.transform(rows), codes)
-        predicted = model.predict(features.transform(sample.rows[cut:]))
-        accuracy = float(np.mean(predicted == sample.codes[cut:]))
+        )
+        model = make_pipeline(features, RidgeClassifier()).fit(rows[:cut], codes[:cut])
+        accuracy = float(model.score(rows[cut:], codes[cut:]))
         table.append({"label_weight": float(weight), "accuracy": accuracy})
     return Table(table)
