@@ -22,12 +22,10 @@ from rfcdask.selection.candidates import ROW_BLOCK, TILE
 from rfcdask.selection.columns import BATCH
 
 SLACK = 1.15
-READING = 2.5
-"""Blocks that one thread holds while it reads one: compressed, decoded, and scaled or split."""
-SENDING = 4.0
-"""Copies of a row on its way: in its task, in the answer, in buffers of both ends."""
-ERROR_TILE = 512
+READING = 2.5  # blocks that one thread holds while it reads one: compressed, decoded, scaled
 WRITING = 2.0
+SENDING = 4.0  # copies of a row on its way: in its task, in the answer, in buffers of both ends
+ERROR_TILE = 512
 _BLOCKS = ("blocks being read", "blocks of features")
 _REMEDIES = {
     "values of candidates": "fewer candidates (n_candidates)",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from dask.delayed import delayed
 
 from rfcdask.execution.executor import compute
 from rfcdask.features.methods import METHODS
@@ -31,19 +32,13 @@ from rfcdask.selection.path import giga
 from rfcdask.selection.refine import FeatureParameters, RowsWithTarget, heldout_error, refine
 from rfcdask.selection.target import RowTarget
 
-HANDLING = 4.0
-"""Mixing blocks, shuffling rows and handing models on, beside making features and learning;
-measured by whole runs, not derived."""
-COMPARING = 1.7
-"""What a comparison takes beside the products that are counted; measured likewise."""
-GUESSING = 1.4
-"""What columns cost with the entries that are computed to guess them."""
-PASS = 20
-"""What going over a value in memory costs, in multiplications of a matrix product."""
-PICK_CANDIDATES = 1000
-"""For so many candidates `Rates.pick` is measured."""
-PROBE_VALUES = 4_000_000
-"""Feature values that are computed to see how fast that goes."""
+# Measured by whole runs, not derived: mixing blocks, shuffling rows and handing models on beside
+# making features and learning; what a comparison takes beside the products that are counted.
+HANDLING, COMPARING = 4.0, 1.7
+GUESSING = 1.4  # what columns cost with the entries that are computed to guess them
+PASS = 20  # what going over a value in memory costs, in multiplications of a matrix product
+PICK_CANDIDATES = 1000  # for so many candidates `Rates.pick` is measured
+PROBE_VALUES = 4_000_000  # feature values that are computed to see how fast that goes
 _PROBE_ROWS, _PROBE_STEPS = 1000, 4
 
 
@@ -146,12 +141,9 @@ def _one_map(work: Workload, method: str, rates: Rates, place: Resources, probed
 
 def probe_rates(X: DaskArray, work: Workload, client: Any) -> Rates:
     """Measure the rates on one real block, where blocks are computed, and in this process."""
-    from dask.delayed import delayed
-
     read, task, block = _read_one(X, client)
     settings = (work.n_components, work.outputs, work.rows, "train" in work.steps)
-    part = block.to_delayed().ravel()[0]
-    found = compute(delayed(measure_block, pure=False)(part, *settings), client)
+    found = compute(delayed(measure_block, pure=False)(block, *settings), client)
     return Rates(
         read=read,
         **found,
@@ -168,23 +160,19 @@ def _timed(function: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, result
 
 
-def _read_one(X: DaskArray, client: Any) -> tuple[float, float, DaskArray]:
+def _read_one(X: DaskArray, client: Any) -> tuple[float, float, Any]:
     """Return the seconds to read a row, the seconds of an empty task, and the block read."""
-    import dask.array as da
+    places = (int(find(X.chunks[0])) for find in (np.argmin, np.argmax))
+    small, large = (X.blocks[place].to_delayed().ravel()[0] for place in places)
 
-    def count_rows(block: DaskArray) -> Any:
-        rows = block.map_blocks(_rows_of, chunks=((1,), (1,)), meta=np.empty((0, 0), np.int64))
-        return compute(rows, client)
+    def read(block: Any) -> tuple[int, int]:
+        shape: tuple[int, int] = compute(delayed(np.shape, pure=False)(block), client)
+        return shape
 
-    count_rows(X.blocks[int(np.argmin(X.chunks[0]))])  # imports, opens the store
-    task = min(_timed(lambda: compute(da.zeros(1, chunks=1), client))[0] for _ in range(3))
-    block = X.blocks[int(np.argmax(X.chunks[0]))]
-    seconds, count = _timed(lambda: count_rows(block))
-    return max(seconds - task, 1e-9) / max(int(np.sum(count)), 1), task, block
-
-
-def _rows_of(block: Matrix) -> Array:
-    return np.array([[block.shape[0]]])
+    read(small)  # imports, opens the store
+    task = min(_timed(lambda: read(np.empty((0, 0))))[0] for _ in range(3))
+    seconds, shape = _timed(lambda: read(large))
+    return max(seconds - task, 1e-9) / max(shape[0], 1), task, large
 
 
 def measure_block(

@@ -19,10 +19,8 @@ from rfcdask.linear.sgd.training import memory_for_features
 
 STEPS = ("fit", "transform", "train", "compare")
 HELDOUT_ROWS = 1000
-_IMPORTS = 300 * 2**20
-"""A process with rfcdask, a cluster's client or worker and compiled loops in it."""
-_FIRST_WORK = 80 * 2**20
-"""What a process gains by its first work of every kind: compiled loops, pools, buffers."""
+_IMPORTS = 300 * 2**20  # a process with rfcdask, a cluster's client or worker, compiled loops
+_FIRST_WORK = 80 * 2**20  # what a process gains by its first work of every kind: pools, buffers
 
 
 @dataclass(frozen=True)
