@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,21 +10,11 @@ import numpy as np
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
-from rfcdask.data.errors import DamagedStoreError
-
 FORMAT = 2
 """Number of the store's layout: 2 has a manifest, 1 has none and is still read."""
-
 BLOCK_BYTES = 64 * 2**20
 CHUNK_BYTES = 768 * 2**10
-
 COMPRESSORS = ("zstd", "lz4", "gzip", None)
-
-NUMBERS = ("bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
-NUMBERS = (*NUMBERS, "float16", "float32", "float64")
-"""Types of zarr arrays that are read: numbers, never objects."""
-CODECS = ("bytes", "transpose", "blosc", "gzip", "zstd", "crc32c", "sharding_indexed")
-"""Codecs of zarr v3 that are read: none of them runs code of the file."""
 
 
 @dataclass(frozen=True)
@@ -95,23 +85,16 @@ def plan_layout(
 def create_arrays(group: zarr.Group, layout: Layout, names: Iterable[str]) -> None:
     """Make empty arrays; every later write covers one whole shard."""
     for name in names:
-        if name == "X":
-            _create(group, "X", (layout.n_columns,), layout.dtype, layout)
-        elif layout.label_dtype is not None:
-            _create(group, "y", (), layout.label_dtype, layout)
-
-
-def _create(
-    group: zarr.Group, name: str, columns: tuple[int, ...], dtype: str, layout: Layout
-) -> None:
-    group.create_array(
-        name,
-        shape=(layout.n_rows, *columns),
-        dtype=np.dtype(dtype),
-        chunks=(layout.chunk_rows, *columns),
-        shards=(layout.block_rows, *columns),
-        compressors=codecs(layout.compressor),
-    )
+        columns = (layout.n_columns,) if name == "X" else ()
+        dtype = layout.dtype if name == "X" else layout.label_dtype
+        group.create_array(
+            name,
+            shape=(layout.n_rows, *columns),
+            dtype=np.dtype(dtype),
+            chunks=(layout.chunk_rows, *columns),
+            shards=(layout.block_rows, *columns),
+            compressors=codecs(layout.compressor),
+        )
 
 
 def codecs(compressor: str | None) -> list[Any]:
@@ -123,64 +106,3 @@ def codecs(compressor: str | None) -> list[Any]:
         None: [],
     }
     return [*made[compressor], Crc32cCodec()]
-
-
-def check_zarr_metadata(
-    document: Any, place: object, types: tuple[str, ...] = NUMBERS
-) -> Mapping[str, Any]:
-    """Refuse the metadata of a zarr array that holds anything but numbers behind known codecs.
-
-    To be called before any chunk is read: data types and codecs of zarr are looked up by the names
-    that the file gives, and some of those that can be installed run code from the file.
-
-    Parameters
-    ----------
-    document : JSON value
-        What `zarr.json` of the array holds.
-    place : object
-        What messages call the array.
-    types : tuple of str
-        Names of the data types that may be read.
-
-    Returns
-    -------
-    mapping
-        The document.
-    """
-    try:
-        _check_document(document, types)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DamagedStoreError(
-            f"the metadata of {place} cannot be used ({str(error) or repr(error)}): restore them "
-            "from a copy, or write the array again as plain numbers."
-        ) from error
-    found: Mapping[str, Any] = document
-    return found
-
-
-def _check_document(document: Any, types: tuple[str, ...]) -> None:
-    if (document["zarr_format"], document["node_type"]) != (3, "array"):
-        raise ValueError("it is no array of zarr format 3")
-    if document["data_type"] not in types:
-        raise ValueError(f"type {document['data_type']!r} is not read, only numbers are")
-    shape = document["shape"]
-    grid = document["chunk_grid"]["configuration"]["chunk_shape"]
-    if document["chunk_grid"]["name"] != "regular" or len(grid) != len(shape):
-        raise ValueError("its chunks are not of one shape")
-    for length, least in [(n, 0) for n in shape] + [(n, 1) for n in grid]:
-        if type(length) is not int or length < least:
-            raise ValueError(f"it has shape {shape} in chunks of {grid}")
-    for name in _codec_names(document["codecs"]):
-        if name not in CODECS:
-            raise ValueError(f"codec {name!r} is not among {', '.join(CODECS)}")
-    if document.get("storage_transformers"):
-        raise ValueError("it has storage transformers")
-
-
-def _codec_names(codecs: Any) -> Iterable[Any]:
-    """Give the names of codecs, and of those within shards."""
-    for codec in codecs:
-        yield codec if isinstance(codec, str) else codec["name"]
-        inner = {} if isinstance(codec, str) else codec.get("configuration") or {}
-        for key in ("codecs", "index_codecs"):
-            yield from _codec_names(inner.get(key, ()))

@@ -13,7 +13,8 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import astuple, dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -23,9 +24,10 @@ from zarr.abc.store import ByteRequest, RangeByteRequest, Store, SuffixByteReque
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import WrapperStore
 
-from rfcdask.data.errors import DamagedStoreError
+from rfcdask.data.errors import DamagedStoreError, DataError
 from rfcdask.data.location import Location
 from rfcdask.kernels.types import Array
+from rfcdask.persist.untrusted import faults_as
 
 KEY = "manifest/zarr.json"
 """Where it lies: the attributes of an empty zarr group, which other readers of zarr understand."""
@@ -33,6 +35,13 @@ REMEDY = "restore it from a copy or ingest the data again"
 _ABSENT = np.uint64(2**64 - 1)
 _REMEMBERED = 4096
 """Shards whose index is kept for reading single chunks; about a kilobyte each."""
+
+
+def damage_as(what: str) -> AbstractContextManager[None]:
+    """Say of every fault in the block that a part of a store is damaged."""
+    return faults_as(
+        lambda why: DamagedStoreError(f"{what} is damaged ({why}): {REMEDY}."), DataError
+    )
 
 
 @dataclass(frozen=True)
@@ -45,19 +54,12 @@ class Seal:
 
 
 def seal_of(data: Any, n_chunks: int, *, deep: bool = False) -> Seal:
-    """Return the seal of the bytes of a shard; a ValueError says what is wrong with them.
+    """Return the seal of the bytes of a whole shard; a ValueError says what is wrong with them.
 
-    Parameters
-    ----------
-    data : bytes or array of uint8
-        The whole shard.
-    n_chunks : int
-        Places for chunks in it.
-    deep : bool
-        Whether the bytes of the chunks are compared with their checksums too.
+    With `deep` the bytes of the chunks are compared with their checksums too.
     """
     values = np.frombuffer(data, np.uint8)
-    starts, lengths, index = parse_index(values[-index_bytes(n_chunks) :], n_chunks)
+    starts, lengths, index = _parse_index(values[-_index_bytes(n_chunks) :], n_chunks)
     here = np.flatnonzero(starts != _ABSENT)
     stops = (starts + lengths)[here]
     if len(here) and (lengths[here].min() < 4 or stops.max() > len(values) or stops.min() < 4):
@@ -71,14 +73,13 @@ def seal_of(data: Any, n_chunks: int, *, deep: bool = False) -> Seal:
     return Seal(len(values), index, tuple(sums.tolist()))
 
 
-def index_bytes(n_chunks: int) -> int:
-    """Return the size of the index at the end of a shard."""
+def _index_bytes(n_chunks: int) -> int:
     return 16 * n_chunks + 4
 
 
-def parse_index(tail: Array, n_chunks: int) -> tuple[Array, Array, int]:
+def _parse_index(tail: Array, n_chunks: int) -> tuple[Array, Array, int]:
     """Return where the chunks of a shard begin, how long they are, and the index's checksum."""
-    if len(tail) != index_bytes(n_chunks):
+    if len(tail) != _index_bytes(n_chunks):
         raise ValueError(f"it has {len(tail)} bytes where its index alone has more")
     found = _stored_sum(tail)
     if google_crc32c.value(tail[:-4]) != found:
@@ -102,11 +103,9 @@ class Shards:
     @classmethod
     def of(cls, seals: Iterable[Seal]) -> Shards:
         """Put seals together."""
-        kept = list(seals)
+        sizes, index, chunks = zip(*map(astuple, seals), strict=True)
         return cls(
-            np.array([seal.size for seal in kept], np.int64),
-            np.array([seal.index for seal in kept], np.uint32),
-            np.array([seal.chunks for seal in kept], np.uint32),
+            np.array(sizes, np.int64), np.array(index, np.uint32), np.array(chunks, np.uint32)
         )
 
     def seal(self, block: int) -> Seal:
@@ -138,21 +137,13 @@ def shard_key(name: str, block: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Manifest:
-    """All that a finished store consists of.
-
-    Parameters
-    ----------
-    n_rows : int
-        Rows of the store.
-    files : mapping
-        Size and SHA-256 of every file that is no shard: metadata with all attributes, projection.
-    shards : mapping
-        Seals of the shards of `X` and `y`.
-    """
+    """All that a finished store consists of."""
 
     n_rows: int
     files: Mapping[str, tuple[int, str]]
+    """Size and SHA-256 of every file that is no shard: metadata with all attributes, projection."""
     shards: Mapping[str, Shards]
+    """Seals of the shards of `X` and `y`."""
 
     @property
     def digest(self) -> str:
@@ -176,13 +167,9 @@ class Manifest:
         known = block < len(self.shards[name].sizes) and shard_key(name, block) == key
         return self.shards[name].seal(block) if known else None
 
-    def binds(self, key: str, data: bytes) -> bool:
-        """Whether the bytes of a file that is no shard are those that were written."""
-        return file_facts(data) == self.files.get(key)
-
     def check_file(self, key: str, data: bytes) -> None:
         """Refuse the bytes of a file that is no shard unless they are those that were written."""
-        if not self.binds(key, data):
+        if file_facts(data) != self.files.get(key):
             raise ValueError("it is not what was written")
 
     def to_bytes(self) -> bytes:
@@ -222,14 +209,12 @@ def _digest(content: dict[str, Any]) -> str:
 
 def read_manifest(location: Location) -> Manifest | None:
     """Read the manifest of a store; None where there is none, as before there were any."""
-    try:
-        return Manifest.from_bytes(location.read(KEY))
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DamagedStoreError(
-            f"the manifest {location}/{KEY} is damaged ({error}): {REMEDY}."
-        ) from error
+    with damage_as(f"the manifest {location}/{KEY}"):
+        try:
+            data = location.read(KEY)
+        except FileNotFoundError:
+            return None
+        return Manifest.from_bytes(data)
 
 
 @lru_cache(maxsize=16)
@@ -294,7 +279,7 @@ class CheckedStore(WrapperStore[Store]):
         return value
 
     def _check_index(self, key: str, seal: Seal, value: Buffer) -> None:
-        starts, _, found = parse_index(value.as_numpy_array(), len(seal.chunks))
+        starts, _, found = _parse_index(value.as_numpy_array(), len(seal.chunks))
         if found != seal.index:
             raise ValueError("its index is not the one that was written here")
         while len(self._starts) >= _REMEMBERED:
@@ -305,7 +290,7 @@ class CheckedStore(WrapperStore[Store]):
         self, key: str, seal: Seal, value: Buffer, prototype: BufferPrototype, part: Any
     ) -> None:
         if key not in self._starts:
-            await self.get(key, prototype, SuffixByteRequest(index_bytes(len(seal.chunks))))
+            await self.get(key, prototype, SuffixByteRequest(_index_bytes(len(seal.chunks))))
         chunk = np.flatnonzero(self._starts[key] == part.start)
         if len(chunk) != 1 or _stored_sum(value.as_numpy_array()) != seal.chunks[int(chunk[0])]:
             raise ValueError("its checksum is not that of the chunk that was written here")

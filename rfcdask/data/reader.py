@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
@@ -11,12 +10,12 @@ import numpy as np
 import zarr
 
 from rfcdask.data.errors import DamagedStoreError
-from rfcdask.data.layout import check_zarr_metadata
 from rfcdask.data.location import Location
 from rfcdask.data.manifest import (
     REMEDY,
     CheckedStore,
     Manifest,
+    damage_as,
     known_manifest,
     same_manifest,
     shard_key,
@@ -60,42 +59,24 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class StoreReader:
-    """Reads the shards of a zarr store.
-
-    Parameters
-    ----------
-    location : Location
-        Where the store lies.
-    fingerprint : str
-        Changes with the content, so that a rewritten store is never mistaken for the old one: the
-        digest of its manifest, which every process reads once.
-    sizes : tuple of int
-        Rows of each shard.
-    block_rows, run_rows : int
-        Rows of a full shard and of a chunk within it.
-    stored_dtype : str
-        Type of X on disk.
-    scale : float, optional
-        Factor that every stored value is multiplied by when it is read.
-    stored_label_dtype : str, optional
-        Type of y on disk.
-    label_names : tuple of str, optional
-        When labels are text, the store holds their positions in this list.
-    has_manifest : bool
-        Whether what is read is compared with a manifest; stores of format 1 have none.
-    """
+    """Reads the shards of a zarr store."""
 
     location: Location
     fingerprint: str
+    """Changes with the content, so that a rewritten store is never mistaken for the old one: the
+    digest of its manifest, which every process reads once."""
     sizes: tuple[int, ...]
     n_columns: int
-    block_rows: int
-    run_rows: int
+    block_rows: int  # of a full shard
+    run_rows: int  # of a chunk
     stored_dtype: str
     scale: float | None = None
+    """Factor that every stored value is multiplied by when it is read."""
     stored_label_dtype: str | None = None
     label_names: tuple[str, ...] | None = None
+    """When labels are text, the store holds their positions in this list."""
     has_manifest: bool = False
+    """Whether what is read is compared with a manifest; stores of format 1 have none."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -156,7 +137,7 @@ class StoreReader:
         except Exception as error:
             if self.has_manifest:
                 same_manifest(self.location, self.fingerprint)
-            raise damage(self.location, array, name, block, start, stop, error) from error
+            raise _find_damage(self, name, block, error) from error
 
 
 def _select(array: Any, start: int, stop: int, local: IntArray | None) -> Any:
@@ -182,48 +163,37 @@ def open_array(location: Location, name: str, fingerprint: str, has_manifest: bo
 
 def open_checked(location: Location, manifest: Manifest | None, name: str) -> Any:
     """Open an array whose metadata and chunks are those of the manifest."""
-    place = f"{location}/{name}/zarr.json"
-    try:
+    with damage_as(f"{location}/{name}/zarr.json"):
         data = location.read(f"{name}/zarr.json")
         if manifest is not None:
             manifest.check_file(f"{name}/zarr.json", data)
-        check_zarr_metadata(json.loads(data), place)
         store = CheckedStore(location.store(), manifest)
         array = zarr.open_array(store=store, path=name, mode="r", zarr_format=3)
-        check_zarr(array)
+        check_zarr(array, kinds="biuf")
         return array
-    except DamagedStoreError:
-        raise
-    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError) as error:
-        reason = str(error) or repr(error)
-        raise DamagedStoreError(f"{place} is damaged ({reason}): {REMEDY}.") from error
 
 
-def damage(
-    location: Location,
-    array: Any,
-    name: str,
-    block: int,
-    start: int,
-    stop: int,
-    first_error: Exception,
-) -> DamagedStoreError:
+def _find_damage(reader: StoreReader, name: str, block: int, error: Exception) -> DamagedStoreError:
     """Find the first chunk of a shard that cannot be read, and say what can be done."""
+    location = reader.location
+    start = block * reader.block_rows
+    stop = start + reader.sizes[block]
     if not location.exists(shard_key(name, block)):
         return DamagedStoreError(
             f"shard {block} of array {name} (rows {start} to {stop - 1}) is missing from "
             f"{location}: {REMEDY}."
         )
+    array = open_array(location, name, reader.fingerprint, reader.has_manifest)
     rows = array.chunks[0]
     for first in range(start, stop, rows):
         last = min(first + rows, stop) - 1
         try:
             array[first : last + 1]
-        except Exception as error:
+        except Exception as fault:
             return DamagedStoreError(
                 f"chunk {first // rows} of array {name} (rows {first} to {last}, in shard "
-                f"{block}) of {location} is damaged ({error}): {REMEDY}."
+                f"{block}) of {location} is damaged ({fault}): {REMEDY}."
             )
     return DamagedStoreError(
-        f"shard {block} of array {name} of {location} is damaged ({first_error}): {REMEDY}."
+        f"shard {block} of array {name} of {location} is damaged ({error}): {REMEDY}."
     )

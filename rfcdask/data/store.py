@@ -19,12 +19,13 @@ from rfcdask.data.location import Location
 from rfcdask.data.manifest import (
     REMEDY,
     Manifest,
+    damage_as,
     known_manifest,
     read_manifest,
     seal_of,
     shard_key,
 )
-from rfcdask.data.projection import SparseProjection, load_projection
+from rfcdask.data.projection import load_projection
 from rfcdask.data.reader import StoreReader, open_checked
 from rfcdask.execution.cluster import current_client
 from rfcdask.execution.executor import call_later, run_tasks
@@ -62,53 +63,37 @@ def open_dataset(
 
 def open_location(location: Location) -> Dataset:
     """Open the store at a location."""
-    data, attrs = read_attrs(location)
-    check_attrs(location, attrs, data)
-    manifest = manifest_of(location, attrs)
+    data, attrs, manifest = _read_marks(location)
+    if manifest is not None:
+        _check_bound(location, manifest, data)
     sizes = location.sizes()
     if manifest is None:
-        _note_old(location)
-    else:
-        _check_bound(location, manifest, data)
-        _check_sizes(location, manifest, sizes)
-    try:
-        reader = make_reader(location, manifest, attrs, sizes)
-        check_values(reader, attrs)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        if isinstance(error, DataError):
-            raise
+        warnings.warn(
+            f"{location} was written by an earlier version, without a manifest: each chunk has a "
+            "checksum, but swapped files or changed metadata would not be noticed; "
+            "'rfcdask ingest OLD NEW' copies it to a store with a manifest.",
+            UserWarning,
+            stacklevel=3,
+        )
+    elif bad := _wrong_sizes(manifest, sizes):
+        more = f", and {len(bad) - 1} more files ('rfcdask info --verify' names them)"
         raise DamagedStoreError(
-            f"the metadata of {location} are damaged ({str(error) or repr(error)}): {REMEDY}."
-        ) from error
-    return Dataset(reader, attrs, projection=_projection(location, manifest, sizes))
+            f"{location} is damaged: {next(iter(bad.values()))}{more if len(bad) > 1 else ''}: "
+            f"{REMEDY}."
+        )
+    with damage_as(f"the metadata of {location}"):
+        reader = _make_reader(location, manifest, attrs, sizes)
+        _check_values(reader, attrs)
+    projection = None
+    if "projection/zarr.json" in (sizes if manifest is None else manifest.files):
+        with damage_as(f"the projection in {location}"):
+            projection = load_projection(location, manifest)
+    return Dataset(reader, attrs, projection=projection)
 
 
-def read_attrs(location: Location) -> tuple[bytes, dict[str, Any]]:
-    """Return the bytes of the group's metadata and its attributes, or say that there are none."""
-    try:
-        data = location.read("zarr.json")
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise DataError(
-            f"there is no zarr v3 group at {location}: give the path of a store written by "
-            "rfcdask.ingest."
-        ) from error
-    try:
-        document = json.loads(data)
-        if document["node_type"] != "group":
-            raise DataError(
-                f"{location} is a zarr array and no rfcdask store: pass it to rfcdask.ingest first."
-            )
-        return data, dict(document.get("attributes") or {})
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DamagedStoreError(
-            f"{location}/zarr.json is damaged ({str(error) or repr(error)}): {REMEDY}."
-        ) from error
-
-
-def check_attrs(location: Location, attrs: dict[str, Any], data: bytes) -> None:
-    """Refuse what is not a finished store of a known format."""
+def _read_marks(location: Location) -> tuple[bytes, dict[str, Any], Manifest | None]:
+    """Return the metadata, the attributes in them and the manifest of a finished store."""
+    data, attrs = _read_attrs(location)
     try:
         _check_marks(location, attrs)
     except UnfinishedStoreError:
@@ -121,6 +106,28 @@ def check_attrs(location: Location, attrs: dict[str, Any], data: bytes) -> None:
         if manifest is not None:
             _check_bound(location, manifest, data)
         raise
+    manifest = read_manifest(location)
+    if manifest is None and attrs["format"] > 1:
+        raise DamagedStoreError(f"the manifest of {location} is missing: {REMEDY}.")
+    return data, attrs, manifest
+
+
+def _read_attrs(location: Location) -> tuple[bytes, dict[str, Any]]:
+    """Return the bytes of the group's metadata and its attributes, or say that there are none."""
+    try:
+        data = location.read("zarr.json")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        raise DataError(
+            f"there is no zarr v3 group at {location}: give the path of a store written by "
+            "rfcdask.ingest."
+        ) from error
+    with damage_as(f"{location}/zarr.json"):
+        document = json.loads(data)
+        if document["node_type"] != "group":
+            raise DataError(
+                f"{location} is a zarr array and no rfcdask store: pass it to rfcdask.ingest first."
+            )
+        return data, dict(document.get("attributes") or {})
 
 
 def _check_marks(location: Location, attrs: dict[str, Any]) -> None:
@@ -144,45 +151,18 @@ def _check_marks(location: Location, attrs: dict[str, Any]) -> None:
         )
 
 
-def manifest_of(location: Location, attrs: Mapping[str, Any]) -> Manifest | None:
-    """Return the manifest; only a store of format 1 may have none."""
-    manifest = read_manifest(location)
-    if manifest is None and attrs["format"] > 1:
-        raise DamagedStoreError(f"the manifest of {location} is missing: {REMEDY}.")
-    return manifest
-
-
-def _note_old(location: Location) -> None:
-    warnings.warn(
-        f"{location} was written by an earlier version, without a manifest: each chunk has a "
-        "checksum, but swapped files or changed metadata would not be noticed; "
-        "'rfcdask ingest OLD NEW' copies it to a store with a manifest.",
-        UserWarning,
-        stacklevel=4,
-    )
-
-
 def _check_bound(location: Location, manifest: Manifest, data: bytes) -> None:
     """Compare the attributes with the manifest."""
-    if not manifest.binds("zarr.json", data):
+    try:
+        manifest.check_file("zarr.json", data)
+    except ValueError as error:
         raise DamagedStoreError(
             f"the attributes in {location}/zarr.json are not those that the manifest of the store "
             f"binds, somebody or something changed them: {REMEDY}."
-        )
+        ) from error
 
 
-def _check_sizes(location: Location, manifest: Manifest, sizes: Mapping[str, int]) -> None:
-    """Compare the size of every file with the manifest."""
-    bad = wrong_sizes(manifest, sizes)
-    if bad:
-        more = f", and {len(bad) - 1} more files ('rfcdask info --verify' names them)"
-        raise DamagedStoreError(
-            f"{location} is damaged: {next(iter(bad.values()))}{more if len(bad) > 1 else ''}: "
-            f"{REMEDY}."
-        )
-
-
-def wrong_sizes(manifest: Manifest, sizes: Mapping[str, int]) -> dict[str, str]:
+def _wrong_sizes(manifest: Manifest, sizes: Mapping[str, int]) -> dict[str, str]:
     """Say of each file what the listing shows that it should not."""
     return {
         name: f"{name} has {sizes[name]} bytes instead of {size}"
@@ -193,7 +173,7 @@ def wrong_sizes(manifest: Manifest, sizes: Mapping[str, int]) -> dict[str, str]:
     }
 
 
-def make_reader(
+def _make_reader(
     location: Location,
     manifest: Manifest | None,
     attrs: Mapping[str, Any],
@@ -242,7 +222,7 @@ def _check_shards(
         raise DamagedStoreError(f"shard {missing} of array X is missing from {location}: {REMEDY}.")
 
 
-def check_values(reader: StoreReader, attrs: Mapping[str, Any]) -> None:
+def _check_values(reader: StoreReader, attrs: Mapping[str, Any]) -> None:
     """Compare what the attributes say with each other and with the arrays."""
     classes, scale = attrs.get("classes"), reader.scale
     if [attrs["n_rows"], attrs["n_columns"]] != [sum(reader.sizes), reader.n_columns]:
@@ -265,22 +245,6 @@ def check_values(reader: StoreReader, attrs: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} has {len(attrs[name])} values for {reader.n_columns} columns")
 
 
-def _projection(
-    location: Location, manifest: Manifest | None, sizes: Mapping[str, int]
-) -> SparseProjection | None:
-    known = sizes if manifest is None else manifest.files
-    if "projection/zarr.json" not in known:
-        return None
-    try:
-        return load_projection(location, manifest)
-    except DamagedStoreError:
-        raise
-    except Exception as error:  # zarr and its codecs raise many kinds for damaged bytes
-        raise DamagedStoreError(
-            f"the projection in {location} is damaged ({error}): {REMEDY}."
-        ) from error
-
-
 def verify_location(location: Location, *, progress: Any = None, client: Any = None) -> int:
     """Read every byte of a store and compare it with the manifest.
 
@@ -294,18 +258,16 @@ def verify_location(location: Location, *, progress: Any = None, client: Any = N
     DamagedStoreError
         With the name of every file that is missing or is not what was written.
     """
-    data, attrs = read_attrs(location)
-    check_attrs(location, attrs, data)
-    manifest = manifest_of(location, attrs)
+    *_, manifest = _read_marks(location)
     if manifest is None:
         raise DataError(
             f"{location} was written by an earlier version and has no manifest to compare it with: "
             "'rfcdask ingest OLD NEW' reads every chunk and writes a store with one."
         )
     sizes = manifest.sizes()
-    bad = wrong_sizes(manifest, location.sizes())
+    bad = _wrong_sizes(manifest, location.sizes())
     names = [name for name in sizes if name not in bad]
-    tasks = (call_later(file_problem, location, manifest.digest, name) for name in names)
+    tasks = (call_later(_file_problem, location, manifest.digest, name) for name in names)
     with track("verifying", sum(map(sizes.__getitem__, names)), "bytes", progress=progress) as bar:
         for name, problem in zip(names, run_tasks(tasks, current_client(client)), strict=True):
             bar.advance(sizes[name])
@@ -319,7 +281,7 @@ def verify_location(location: Location, *, progress: Any = None, client: Any = N
     return sum(sizes.values())
 
 
-def file_problem(location: Location, digest: str, name: str) -> str | None:
+def _file_problem(location: Location, digest: str, name: str) -> str | None:
     """Say what is wrong with a file of a store; None when it is what was written."""
     manifest = known_manifest(location, digest)
     seal = manifest.seal(name)

@@ -103,14 +103,15 @@ def open_npz(path: Path) -> Any:
     return np.load(path, allow_pickle=False)
 
 
-def check_zarr(array: Any) -> None:
+def check_zarr(array: Any, kinds: str = NUMBERS_AND_TEXT) -> None:
     """Raise a ValueError unless types and codecs of a zarr array are known to run no code.
 
-    It looks at the metadata only, and is called before any chunk is read.
+    It looks at the metadata only, and is called before any chunk is read. `kinds` are the letters
+    of the numpy types that may be read.
     """
     import numpy as np
 
-    if np.dtype(array.dtype).kind not in NUMBERS_AND_TEXT:
+    if np.dtype(array.dtype).kind not in kinds:
         raise ValueError(f"it holds {array.dtype}, and only numbers and text are read")
     metadata = array.metadata
     if metadata.zarr_format == 2:
