@@ -2,8 +2,8 @@
 
 from rfcdask.data.catalog import Recipe, load_recipe, recipe_names
 from rfcdask.data.dataset import Dataset
+from rfcdask.data.download import fetch
 from rfcdask.data.errors import DamagedStoreError, DataError, StoreExistsError, UnfinishedStoreError
-from rfcdask.data.fetch import fetch
 from rfcdask.data.generators import synthetic
 from rfcdask.data.ingest import ingest
 from rfcdask.data.projection import SparseProjection

@@ -16,31 +16,15 @@ RECIPE_BYTES = 2**20
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a data set, such as the training rows.
+    """One part of a data set, such as the training rows."""
 
-    Parameters
-    ----------
-    urls : tuple of str
-        Official addresses.
-    rows : int
-        How many rows it has.
-    files : tuple of str
-        Names in the cache.
-    sha256 : tuple of str, optional
-        Checksums where known.
-    member, label_member : str, optional
-        Files within an archive.
-    labels : bool
-        Whether there are true labels.
-    """
-
-    urls: tuple[str, ...]
+    urls: tuple[str, ...]  # official addresses
     rows: int
-    files: tuple[str, ...]
-    sha256: tuple[str | None, ...]
-    member: str | None = None
+    files: tuple[str, ...]  # names in the cache
+    sha256: tuple[str | None, ...]  # where known
+    member: str | None = None  # of an archive
     label_member: str | None = None
-    labels: bool = True
+    labels: bool = True  # whether there are true ones
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,28 @@
-"""Downloads through pooch that go on where they stopped."""
+"""Known data sets: downloaded from their official address, or taken from a file, into a store."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import tarfile
+import zipfile
+import zlib
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import numpy as np
+
+from rfcdask.data.catalog import Part, Recipe, load_recipe
+from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DataError, missing_extra
+from rfcdask.data.ingest import ingest
+from rfcdask.data.location import Location
+from rfcdask.data.store import open_location
 from rfcdask.execution.progress import track
-from rfcdask.persist.untrusted import read_json
+from rfcdask.persist.files import atomic_file
+from rfcdask.persist.untrusted import faults_as, read_json
 
 ATTEMPTS = 5
 PIECE_BYTES = 2**14
@@ -16,14 +30,194 @@ PIECE_BYTES = 2**14
 TIMEOUT = 60
 
 
-def download(
-    url: str, name: str, folder: Path, sha256: str | None = None, progress: Any = None
-) -> Path:
-    """Return a file from the cache, downloading it unless it is there with the right checksum."""
+def fetch(
+    name: str,
+    dest: str | os.PathLike[str] | None = None,
+    *,
+    part: str | None = None,
+    source: Any = None,
+    cache: str | os.PathLike[str] | None = None,
+    progress: Any = None,
+    client: Any = None,
+    **options: Any,
+) -> Dataset:
+    """Download a known data set, write it to a store and check it against its recipe.
+
+    Parameters
+    ----------
+    name : str
+        One of the recipes: adult, covtype, criteo, higgs, human, mnist, sensorless.
+    dest : path or URL, optional
+        The store; by default ``<name>.zarr`` in the current directory. One that is there and fits
+        the recipe is opened as it is.
+    part : {"train", "test", "all"}, optional
+        Which rows; by default all of them, or those that the name of `source` says.
+    source : path or list of paths, optional
+        Files that are already here, instead of the download.
+    cache : path, optional
+        Folder of downloads; by default that of the user. Downloads go on where they stopped.
+    progress, client, **options
+        As in :func:`rfcdask.ingest`; options override those of the recipe.
+
+    Returns
+    -------
+    Dataset
+        The opened store.
+
+    Raises
+    ------
+    DataError
+        When rows, columns or classes differ from the recipe; nothing is written then.
+    """
+    recipe = load_recipe(name)
+    part = part or _guess_part(recipe, source)
+    chosen = recipe.chosen(part)
+    place = dest or f"{name}.zarr"
+    if not options.get("overwrite"):
+        known = _existing(recipe, part, Location.of(place, options.get("storage_options")))
+        if known is not None:
+            return known
+    folder = Path(_pooch().os_cache("rfcdask")) if cache is None else Path(cache)
+    files = _files(recipe, chosen, source, folder, progress)
+    made = dict(recipe.ingest)
+    if recipe.format == "svmlight":
+        made |= {"format": "svmlight", "n_columns": recipe.columns}
+    elif recipe.format == "csv":
+        made |= {"format": "csv"}
+    if not all(p.labels for p in chosen):
+        made["label"] = False
+    return ingest(
+        _prepared(recipe, chosen, files, folder),
+        place,
+        **(made | options),
+        check=partial(recipe.check_survey, part),
+        progress=progress,
+        client=client,
+    )
+
+
+def _guess_part(recipe: Recipe, source: Any) -> str:
+    """Take the part whose file has the name of the source, else the default or the first one."""
+    if source is None:
+        return recipe.default
+    given = source if isinstance(source, list | tuple) else [source]
+    if len(given) > 1:
+        return "all"
+    stem = _plain_name(os.fspath(given[0]))
+    for part, values in recipe.parts.items():
+        if stem in map(_plain_name, values.files):
+            return part
+    return next(iter(recipe.parts))
+
+
+def _plain_name(path: str) -> str:
+    name = path.rpartition("/")[2]
+    for ending in (".gz", ".bz2", ".xz", ".svm", ".svmlight", ".libsvm"):
+        name = name.removesuffix(ending)
+    return name
+
+
+def _existing(recipe: Recipe, part: str, location: Location) -> Dataset | None:
+    try:
+        dataset = open_location(location)
+    except DataError:
+        return None
+    attrs, projection = dataset.attrs, dataset.projection
+    columns = dataset.shape[1] if projection is None else projection.n_columns
+    recipe.check(part, attrs["n_rows"] + attrs["dropped_rows"], columns, attrs["classes"])
+    return dataset
+
+
+def _files(
+    recipe: Recipe, chosen: list[Part], source: Any, folder: Path, progress: Any
+) -> list[Path]:
+    """Return the files of the chosen parts, one a part."""
+    if source is None:
+        return [
+            download(url, file, folder, checksum, progress)
+            for p in chosen
+            for url, file, checksum in zip(p.urls, p.files, p.sha256, strict=True)
+        ]
+    files = [Path(p) for p in (source if isinstance(source, list | tuple) else [source])]
+    if len(files) == 1 and len(chosen) > 1 and len({p.files for p in chosen}) == 1:
+        files = files * len(chosen)  # one archive holds all parts
+    for file in files:
+        if not file.exists():
+            raise DataError(f"{file} does not exist: give the path of {recipe.name}'s file.")
+    return files
+
+
+def _prepared(recipe: Recipe, chosen: list[Part], files: list[Path], folder: Path) -> Any:
+    """Take members out of archives, and return what ingest can read."""
+    if len(files) != len(chosen):
+        return [str(file) for file in files]
+    pairs = [
+        _unpacked(p, file, folder / recipe.name) for p, file in zip(chosen, files, strict=True)
+    ]
+    if recipe.format != "whitespace":
+        return [str(rows) for rows, _ in pairs]
+    X = np.concatenate([_load(rows) for rows, _ in pairs])
+    labels = [_load(path)[:, 0].astype(np.int64) for _, path in pairs if path is not None]
+    return X, np.concatenate(labels)
+
+
+def _unpacked(part: Part, file: Path, folder: Path) -> tuple[Path, Path | None]:
+    if part.member is None or not (zipfile.is_zipfile(file) or tarfile.is_tarfile(file)):
+        return file, None  # no archive, or the member itself was given
+    label = None if part.label_member is None else _extract(file, part.label_member, folder)
+    return _extract(file, part.member, folder), label
+
+
+def _extract(archive: Path, member: str, folder: Path) -> Path:
+    facts = archive.stat()
+    # Of each archive a folder of its own: another one may hold members of the same name.
+    mark = zlib.crc32(f"{archive.absolute()} {facts.st_size} {facts.st_mtime_ns}".encode())
+    target = folder / f"{mark:08x}" / member
+    if target.exists():
+        return target
+    damage = faults_as(
+        lambda why: DataError(f"{archive} is cut short or damaged ({why}): get it again."),
+        DataError,
+    )
+    with damage, atomic_file(target, lasting=False) as file:
+        try:
+            _copy_member(archive, member, file)
+        except KeyError:
+            raise DataError(f"{archive} has no member {member!r}: it is another archive.") from None
+    return target
+
+
+def _copy_member(archive: Path, member: str, out: IO[bytes]) -> None:
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as packed, packed.open(member) as data:
+            shutil.copyfileobj(data, out, 2**20)
+        return
+    with tarfile.open(archive) as tar:
+        found = tar.extractfile(member)
+        if found is None:
+            raise KeyError(member)
+        with found:
+            shutil.copyfileobj(found, out, 2**20)
+
+
+def _load(path: Path) -> Any:
+    with faults_as(lambda why: DataError(f"{path}: {why}.")):
+        return np.loadtxt(path, ndmin=2)
+
+
+def _pooch() -> Any:
     try:
         import pooch
     except ImportError:
         raise missing_extra("pooch", "fetch", "Downloading data sets") from None
+    return pooch
+
+
+def download(
+    url: str, name: str, folder: Path, sha256: str | None = None, progress: Any = None
+) -> Path:
+    """Return a file from the cache, downloading it unless it is there with the right checksum."""
+    pooch = _pooch()
     known = None if sha256 is None else f"sha256:{sha256}"
     fetcher = ResumingDownloader(folder / f"{name}.part", progress)
     pooch.get_logger().setLevel("WARNING")
@@ -72,19 +266,22 @@ class ResumingDownloader:
         self.part.replace(output_file)
         self.note.unlink(missing_ok=True)
 
+    def _have(self) -> int:
+        """Return how many bytes are here."""
+        return self.part.stat().st_size if self.part.exists() else 0
+
     def _gave_up(self, url: str, error: Exception | None) -> DataError:
-        have = self.part.stat().st_size if self.part.exists() else 0
         reason = "" if error is None else f" ({error})"
         return DataError(
-            f"downloading {url} failed after {have:,} bytes{reason}: run the same call again to go "
-            "on from there, or pass source= with a file you have."
+            f"downloading {url} failed after {self._have():,} bytes{reason}: run the same call "
+            "again to go on from there, or pass source= with a file you have."
         )
 
     def _receive(self, url: str) -> bool:
         """Ask for what is missing; whether the file is whole afterwards."""
         import requests
 
-        have = self.part.stat().st_size if self.part.exists() else 0
+        have = self._have()
         with requests.get(url, headers=self._headers(have), stream=True, timeout=TIMEOUT) as reply:
             if reply.status_code == 416:  # what is here does not belong to what is there
                 self.part.unlink(missing_ok=True)

@@ -19,6 +19,7 @@ from data_helpers import svmlight_text
 import rfcdask as rf
 from rfcdask.data import DataError, load_recipe, recipe_names
 from rfcdask.data import catalog as catalog_module
+from rfcdask.data import download as download_module
 from rfcdask.data import fetch as fetch_function
 from rfcdask.data.download import PIECE_BYTES, download
 
@@ -175,8 +176,7 @@ def small(monkeypatch, name: str, url: str, rows: dict[str, int], **changes):
         for key, part in recipe.parts.items()
     }
     changed = dataclasses.replace(recipe, parts=parts, **changes)
-    module = __import__("sys").modules["rfcdask.data.fetch"]
-    monkeypatch.setattr(module, "load_recipe", lambda asked: changed)
+    monkeypatch.setattr(download_module, "load_recipe", lambda asked: changed)
     return changed
 
 
