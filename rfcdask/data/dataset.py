@@ -265,8 +265,9 @@ class Dataset:
             raise DataError(
                 "this data set has no classes to count: its labels are none, or numbers."
             )
-        parts = self.y.map_blocks(
+        parts = da.map_blocks(
             _count_block,
+            self.y,
             classes,
             new_axis=1,
             chunks=((1,) * self.y.numblocks[0], (len(classes),)),

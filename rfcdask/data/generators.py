@@ -21,7 +21,7 @@ from rfcdask.data.errors import DataError
 from rfcdask.data.ingest import ingest
 from rfcdask.data.layout import BLOCK_BYTES
 from rfcdask.kernels.seeds import seed_of
-from rfcdask.kernels.types import CSR, Array, IntArray
+from rfcdask.kernels.types import CSR, Array, IntArray, Matrix
 
 UNIT = 8192
 FLIPPED = 0.05
@@ -98,7 +98,7 @@ class SyntheticReader:
         places = inverse * UNIT + wanted % UNIT
         labels = np.concatenate([y for _, y in made])
         if self.kind == "criteo":
-            rows: CSR = sparse.vstack([X for X, _ in made], format="csr")
+            rows: Matrix = sparse.vstack([X for X, _ in made], format="csr")
         else:
             rows = np.concatenate([X for X, _ in made])
         if np.array_equal(places, np.arange(len(labels))):

@@ -57,21 +57,21 @@ class SparseProjection:
         X : array or CSR of shape (n, n_columns)
             Rows; sparse ones may have fewer columns when their last ones are all zero.
         """
-        rows: CSR = sparse.csr_matrix(X)
+        rows: Any = sparse.csr_matrix(X)
         if rows.shape[1] > self.n_columns:
             raise DataError(
                 f"the rows have {rows.shape[1]} columns, but this projection was drawn for "
                 f"{self.n_columns}."
             )
-        rows.resize(rows.shape[0], self.n_columns)
+        rows.resize((rows.shape[0], self.n_columns))
         return np.asarray((rows.astype(np.float32) @ self.matrix).toarray())
 
 
 def draw_projection(n_columns: int, n_components: int, seed: int) -> SparseProjection:
     """Draw the matrix; the same seed gives the same one."""
     model = SparseRandomProjection(n_components, random_state=np.random.RandomState(seed % 2**32))
-    empty: CSR = sparse.csr_matrix(np.zeros((1, 0), np.float32))
-    empty.resize(1, n_columns)  # only the shape is looked at
+    empty: Any = sparse.csr_matrix(np.zeros((1, 0), np.float32))
+    empty.resize((1, n_columns))  # only the shape is looked at
     model.fit(empty)
     matrix = sparse.csr_matrix(model.components_.T.astype(np.float32))
     matrix.sort_indices()

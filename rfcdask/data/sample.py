@@ -177,7 +177,7 @@ def pick(X: DaskArray, rows: IntArray) -> DaskArray:
     for block, local in _by_block(X.chunks[0], rows):
         layer[(name, len(sizes), *tail)] = (take_rows, (X.name, block, *tail), local)
         sizes.append(len(local))
-    graph = HighLevelGraph.from_collections(name, layer, dependencies=[X])
+    graph = HighLevelGraph.from_collections(name, layer, dependencies=[X])  # type: ignore[list-item]
     return da.Array(graph, name, (tuple(sizes), *X.chunks[1:]), dtype=X.dtype, meta=X._meta)
 
 

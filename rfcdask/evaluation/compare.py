@@ -212,7 +212,7 @@ def _split(X: Any, y: Any, n_rows: int | None, n_test: int, seed: int, client: A
     held = min(n_test, n // 5)
     kept = n - held if n_rows is None else min(n_rows, n - held)
     test, train = map(np.sort, draw_parts(n, (held, kept), stream(seed, "compare")))
-    labels = gather(y, test, client)
+    labels = np.asarray(gather(y, test, client))
     check_classification_targets(labels)
     learn_from = _take(X, train)
     targets = _take(y, train) if isinstance(X, da.Array) else gather(y, train, client)
@@ -222,8 +222,7 @@ def _split(X: Any, y: Any, n_rows: int | None, n_test: int, seed: int, client: A
 
 
 def _take(array: Any, rows: Array) -> Matrix | DaskArray:
-    taken: Matrix | DaskArray = pick(array, rows) if isinstance(array, da.Array) else array[rows]
-    return taken
+    return pick(array, rows) if isinstance(array, da.Array) else array[rows]
 
 
 def _fit(estimator: Any, X: Any, y: Any, client: Client | None) -> Any:

@@ -233,8 +233,8 @@ class EncodedSample(NamedTuple):
 def _take_sample(X: Any, y: Any, n_rows: int, seed: int, client: Any) -> EncodedSample:
     X, y = rows_and_labels(X, y)
     rows = draw_rows(X.shape[0], min(n_rows, X.shape[0]), stream(seed, "tune"))
-    labels = gather(y, rows, client)
-    missing = missing_labels(np.asarray(labels))
+    labels = np.asarray(gather(y, rows, client))
+    missing = missing_labels(labels)
     if missing.any():
         raise ValueError(
             f"y has no label in row {int(rows[np.argmax(missing)])} (None, NaN or infinity); drop "

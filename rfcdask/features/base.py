@@ -231,7 +231,7 @@ class FeatureMap(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
     def _kernel_for(self, X: Matrix | DaskArray, client: Client | None) -> Kernel:
         """Set gamma; only a rule for it needs rows, and a number reads nothing."""
-        rows = np.empty((0, X.shape[1]))
+        rows: Matrix = np.empty((0, X.shape[1]))
         if isinstance(self.gamma, str):
             rows, _ = self._sample(X, GAMMA_ROWS, client)
         return self._resolve_kernel(rows)

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from rfcdask.kernels.types import Array, Matrix
+from rfcdask.kernels.types import CSR, Array, Matrix
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 
-def is_sparse(X: Any) -> bool:
-    """Tell whether X is a scipy sparse array or matrix.
-
-    scipy's own function narrows the type to a class without attributes, which no caller can use.
-    """
+def is_sparse(X: Any) -> TypeIs[CSR]:
+    """Tell whether X is a scipy sparse array or matrix; the blocks of this package are CSR then."""
     return bool(sp.issparse(X))
 
 
-def as_csr(X: Matrix) -> Matrix:
+def as_csr(X: Any) -> Matrix:
     """Return X as it is, or as CSR where it is sparse in another format."""
-    return X.tocsr() if is_sparse(X) and X.format != "csr" else X
+    return X.tocsr() if is_sparse(X) else X
 
 
 def to_dense(X: Matrix) -> Array:

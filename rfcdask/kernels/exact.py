@@ -127,7 +127,7 @@ class Kernel:
         map_tiles(fill, range(0, X.shape[0], _TILE))
         return out
 
-    def _scale(self, X: Matrix, Y: Matrix, gamma: float) -> tuple[Array, Array]:
+    def _scale(self, X: Matrix, Y: Matrix, gamma: float) -> tuple[Matrix, Matrix]:
         X, Y = _as_floats(X), _as_floats(Y)
         if not self.scaled:
             return X, Y

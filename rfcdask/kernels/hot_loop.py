@@ -230,18 +230,15 @@ class CosineBlock:
             )
 
     def _project(self, X: Matrix, turns: Array) -> None:
-        if is_sparse(X):
-            if self.structure is not None:
-                self.structure.project(X.toarray().astype(turns.dtype, copy=False), turns)
-            else:
-                turns[...] = X @ self.turns
-            return
-        rows = np.ascontiguousarray(X, turns.dtype)
         if self.structure is not None:
-            self.structure.project(rows, turns)
+            rows = X.toarray() if is_sparse(X) else X
+            self.structure.project(np.ascontiguousarray(rows, turns.dtype), turns)
+            return
+        assert self.turns is not None
+        if is_sparse(X):
+            turns[...] = X @ self.turns
         else:
-            assert self.turns is not None
-            np.dot(rows, self.turns, out=turns)
+            np.dot(np.ascontiguousarray(X, turns.dtype), self.turns, out=turns)
 
 
 def draw_block(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +10,14 @@ import numpy.typing as npt
 Array: TypeAlias = npt.NDArray[Any]
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
 IntArray: TypeAlias = npt.NDArray[np.int64]
-# Any to the type checker: scipy's CSR classes and dask arrays have incomplete stubs, and a union
-# of them with plain arrays could not be narrowed again.
-CSR: TypeAlias = Any
-DaskArray: TypeAlias = Any
-Matrix: TypeAlias = Any
-"""A plain array or a CSR array."""
+if TYPE_CHECKING:  # nothing here imports Dask
+    import dask.array
+    import scipy.sparse as sp
+
+    DaskArray: TypeAlias = dask.array.Array
+    CSR: TypeAlias = sp.csr_array[Any] | sp.csr_matrix[Any]
+    Matrix: TypeAlias = Array | CSR
+else:
+    DaskArray = CSR = Matrix = Any
 RandomState: TypeAlias = int | np.random.RandomState | np.random.Generator | None
 """What scikit-learn takes as ``random_state``, and a Generator."""

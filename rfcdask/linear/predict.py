@@ -154,9 +154,9 @@ def map_rows(
     dtype = feature_dtype(X.dtype) if dtype is None else dtype
     meta = np.empty((0,) * (1 if width is None else 2), dtype)
     if width is None:
-        return matrix.map_blocks(_on_block, function, drop_axis=1, dtype=dtype, meta=meta)
+        return da.map_blocks(_on_block, matrix, function, drop_axis=1, dtype=dtype, meta=meta)
     chunks = (matrix.chunks[0], (width,))
-    return matrix.map_blocks(_on_block, function, chunks=chunks, dtype=dtype, meta=meta)
+    return da.map_blocks(_on_block, matrix, function, chunks=chunks, dtype=dtype, meta=meta)
 
 
 def _on_block(block: Any, function: RowFunction) -> Array:

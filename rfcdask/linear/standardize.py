@@ -86,7 +86,7 @@ class Standardizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         matrix = check_matrix(self, X, keep_empty=True)
         dtype = feature_dtype(matrix.dtype)
         function = partial(_standard, mean=self.mean_, deviation=self.deviation_, dtype=dtype)
-        return matrix.map_blocks(function, dtype=dtype, meta=np.empty((0, 0), dtype))
+        return da.map_blocks(function, matrix, dtype=dtype, meta=np.empty((0, 0), dtype))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

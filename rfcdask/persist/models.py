@@ -92,8 +92,7 @@ def save(
 
 def saved_class(name: str) -> Callable[..., Any]:
     """Return the class of that name; it is imported only when a file asks for it."""
-    found: Callable[..., Any] = getattr(import_module(PERSISTABLE[name]), name)
-    return found
+    return getattr(import_module(PERSISTABLE[name]), name)
 
 
 def _is_pipeline(obj: Any) -> bool:

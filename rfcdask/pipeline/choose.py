@@ -27,10 +27,12 @@ ERROR_ROWS = 5000
 
 def draw_sample(run: Context) -> dict[str, Any]:
     """Fetch rows to learn from and rows held out, and keep them."""
-    used, parts = run.used, []
+    used = run.used
+    parts: list[Any] = []
     for part, size in ((run.train, used["compare_rows"]), (run.test, used["compare_test_rows"])):
         purpose = f"{'train' if part is run.train else 'test'} sample"
         rows = np.sort(draw_rows(part.shape[0], size, stream(run.settings.seed, purpose)))
+        assert part.y is not None  # a run without labels ends before
         parts += [gather_finite(part.X, rows, run.client), gather(part.y, rows, run.client)]
     sample = Sample(*parts)
     # Neighbours on disk may be alike: in random order any beginning of the rows is a sample.

@@ -166,8 +166,7 @@ def _read_one(X: DaskArray, client: Any) -> tuple[float, float, Any]:
     small, large = (X.blocks[place].to_delayed().ravel()[0] for place in places)
 
     def read(block: Any) -> tuple[int, int]:
-        shape: tuple[int, int] = compute(delayed(np.shape, pure=False)(block), client)
-        return shape
+        return compute(delayed(np.shape, pure=False)(block), client)
 
     read(small)  # imports, opens the store
     task = min(_timed(lambda: read(np.empty((0, 0))))[0] for _ in range(3))

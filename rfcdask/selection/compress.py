@@ -13,6 +13,7 @@ Nothing here knows of Dask: rows are in memory, and the memory to use is a numbe
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -350,7 +351,7 @@ def _pair_target(part: LabelledRows, pairs: Pairs, settings: CompressionSettings
 
 
 def _rows_are_equal(rows: Matrix) -> bool:
-    spread = rows.max(axis=0) - rows.min(axis=0)
+    spread: Any = rows.max(axis=0) - rows.min(axis=0)
     return not np.any(spread.toarray() if is_sparse(spread) else spread)
 
 
