@@ -7,7 +7,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from rfcdask.kernels.types import Array
+from rfcdask.kernels.arrays import Array
 
 
 def blobs(n: int, p: int, classes: int, seed: int = 0) -> tuple[Array, Array]:

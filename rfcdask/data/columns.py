@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rfcdask.data.errors import DataError
-from rfcdask.kernels.types import Array, FloatArray
+from rfcdask.kernels.arrays import Array, FloatArray
 from rfcdask.persist.untrusted import redacted
 
 LABEL_NAMES = ("label", "target", "class", "y")

@@ -20,8 +20,8 @@ from rfcdask.data.views import ColumnsReader, SmallerBlocksReader, StandardReade
 from rfcdask.display.charts import bars
 from rfcdask.display.html import aligned, render_repr
 from rfcdask.execution.executor import compute
+from rfcdask.kernels.arrays import Array, DaskArray, FloatArray
 from rfcdask.kernels.seeds import seed_of
-from rfcdask.kernels.types import Array, DaskArray, FloatArray
 
 MOST_LISTED = 10
 """More classes than this are counted, not listed."""

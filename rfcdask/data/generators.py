@@ -20,8 +20,8 @@ from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DataError
 from rfcdask.data.ingest import ingest
 from rfcdask.data.layout import BLOCK_BYTES
+from rfcdask.kernels.arrays import CSR, Array, IntArray, Matrix
 from rfcdask.kernels.seeds import seed_of
-from rfcdask.kernels.types import CSR, Array, IntArray, Matrix
 
 UNIT = 8192
 FLIPPED = 0.05

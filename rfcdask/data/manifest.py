@@ -26,7 +26,7 @@ from zarr.storage import WrapperStore
 
 from rfcdask.data.errors import DamagedStoreError, DataError
 from rfcdask.data.location import Location
-from rfcdask.kernels.types import Array
+from rfcdask.kernels.arrays import Array
 from rfcdask.persist.untrusted import faults_as
 
 KEY = "manifest/zarr.json"

@@ -21,7 +21,7 @@ from rfcdask.data.layout import codecs
 from rfcdask.data.location import Location
 from rfcdask.data.manifest import Manifest
 from rfcdask.data.reader import open_checked
-from rfcdask.kernels.types import CSR, Array
+from rfcdask.kernels.arrays import CSR, Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from rfcdask.data.manifest import (
     same_manifest,
     shard_key,
 )
-from rfcdask.kernels.types import Array, IntArray
+from rfcdask.kernels.arrays import Array, IntArray
 from rfcdask.persist.untrusted import check_zarr
 
 

@@ -22,8 +22,16 @@ from rfcdask.execution.cluster import current_client
 from rfcdask.execution.dask_internals import layer_options
 from rfcdask.execution.executor import call_later, compute, local_threads, run_tasks
 from rfcdask.execution.progress import track
-from rfcdask.kernels.arrays import NotFiniteError, as_csr, check_finite, is_sparse
-from rfcdask.kernels.types import Array, DaskArray, IntArray, Matrix
+from rfcdask.kernels.arrays import (
+    Array,
+    DaskArray,
+    IntArray,
+    Matrix,
+    NotFiniteError,
+    as_csr,
+    check_finite,
+    is_sparse,
+)
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -11,8 +11,8 @@ import numpy as np
 
 from rfcdask.data.errors import DataError
 from rfcdask.data.reader import Reader, float_type
+from rfcdask.kernels.arrays import Array, FloatArray, IntArray
 from rfcdask.kernels.seeds import draw_parts
-from rfcdask.kernels.types import Array, FloatArray, IntArray
 
 UNIT = 4096
 """Rows whose split is drawn together."""

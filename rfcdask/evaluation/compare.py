@@ -23,9 +23,8 @@ from rfcdask.execution.progress import track
 from rfcdask.features.base import check_count
 from rfcdask.features.methods import METHODS, check_methods, make_map
 from rfcdask.kernels import get_kernel, resolve_gamma
-from rfcdask.kernels.arrays import check_finite
+from rfcdask.kernels.arrays import Array, DaskArray, Matrix, check_finite
 from rfcdask.kernels.seeds import draw_parts, seed_of, stream
-from rfcdask.kernels.types import Array, DaskArray, Matrix
 from rfcdask.linear import RidgeClassifier
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import numpy as np
 from rfcdask.data.sample import gather_finite
 from rfcdask.features.base import FeatureMap, check_count
 from rfcdask.kernels import Kernel, get_kernel
+from rfcdask.kernels.arrays import Array, Matrix, RandomState
 from rfcdask.kernels.seeds import draw_rows, seed_of, stream
 from rfcdask.kernels.threads import map_tiles
-from rfcdask.kernels.types import Array, Matrix, RandomState
 from rfcdask.selection.candidates import sum_of_squares
 
 if TYPE_CHECKING:

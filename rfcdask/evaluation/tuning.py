@@ -25,9 +25,8 @@ from rfcdask.display.numbers import number, share
 from rfcdask.execution.executor import map_tasks
 from rfcdask.features import CompressedFeatures
 from rfcdask.kernels import get_kernel, resolve_gamma
-from rfcdask.kernels.arrays import missing_labels
+from rfcdask.kernels.arrays import Array, IntArray, Matrix, missing_labels
 from rfcdask.kernels.seeds import draw_rows, seed_of, stream
-from rfcdask.kernels.types import Array, IntArray, Matrix
 from rfcdask.linear import RidgeClassifier, SGDClassifier
 
 GAMMA_FACTORS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0)

@@ -12,7 +12,7 @@ from dask.base import optimize
 from dask.core import get_dependencies
 from dask.utils import ensure_dict
 
-from rfcdask.kernels.types import DaskArray
+from rfcdask.kernels.arrays import DaskArray
 
 if TYPE_CHECKING:
     from rfcdask.execution.executor import Executor, Fold, Handle

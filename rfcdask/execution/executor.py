@@ -27,8 +27,8 @@ from rfcdask.execution.blocks import Blocks, Graph
 from rfcdask.execution.cluster import current_client
 from rfcdask.execution.failures import cluster_errors, fetch, threads_of, wait_until_done
 from rfcdask.execution.progress import track
+from rfcdask.kernels.arrays import DaskArray
 from rfcdask.kernels.threads import available_cpus, one_blas_thread
-from rfcdask.kernels.types import DaskArray
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -24,11 +24,18 @@ from rfcdask.display.html import Facts, HTMLReprMixin
 from rfcdask.display.numbers import count, number
 from rfcdask.features.lazy import FeatureArray, lazy_on_dask
 from rfcdask.kernels import Kernel, get_kernel, resolve_gamma
-from rfcdask.kernels.arrays import check_finite, feature_dtype
+from rfcdask.kernels.arrays import (
+    Array,
+    DaskArray,
+    IntArray,
+    Matrix,
+    RandomState,
+    check_finite,
+    feature_dtype,
+)
 from rfcdask.kernels.frequencies import check_sampling
 from rfcdask.kernels.seeds import draw_rows, seed_of, stream
 from rfcdask.kernels.threads import available_cpus
-from rfcdask.kernels.types import Array, DaskArray, IntArray, Matrix, RandomState
 
 if TYPE_CHECKING:
     from distributed import Client

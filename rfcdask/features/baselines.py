@@ -14,10 +14,9 @@ from rfcdask.features.evaluators import (
     rpcholesky,
 )
 from rfcdask.kernels import Kernel, get_kernel
-from rfcdask.kernels.arrays import is_sparse
+from rfcdask.kernels.arrays import DaskArray, Matrix, RandomState, is_sparse
 from rfcdask.kernels.frequencies import Frequencies, draw_candidates
 from rfcdask.kernels.hot_loop import draw_block, unweighted_block
-from rfcdask.kernels.types import DaskArray, Matrix, RandomState
 
 if TYPE_CHECKING:
     from distributed import Client

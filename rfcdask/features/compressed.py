@@ -19,10 +19,18 @@ from rfcdask.display.numbers import count, number
 from rfcdask.execution.progress import track
 from rfcdask.features.base import Evaluator, FeatureMap
 from rfcdask.kernels import Kernel, get_kernel
-from rfcdask.kernels.arrays import feature_dtype, is_sparse, missing_labels
+from rfcdask.kernels.arrays import (
+    Array,
+    DaskArray,
+    IntArray,
+    Matrix,
+    RandomState,
+    feature_dtype,
+    is_sparse,
+    missing_labels,
+)
 from rfcdask.kernels.hot_loop import CosineBlock
 from rfcdask.kernels.seeds import draw_pairs, draw_parts, draw_rows
-from rfcdask.kernels.types import Array, DaskArray, IntArray, Matrix, RandomState
 from rfcdask.selection.compress import Compression, CompressionSettings, LabelledRows, compress
 from rfcdask.selection.solvers import check_solver
 from rfcdask.selection.target import label_columns

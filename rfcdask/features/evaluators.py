@@ -14,12 +14,11 @@ import numpy as np
 import scipy.linalg
 
 from rfcdask.kernels import Kernel
-from rfcdask.kernels.arrays import check_finite
+from rfcdask.kernels.arrays import Array, IntArray, Matrix, check_finite
 from rfcdask.kernels.frequencies import hadamard_rows, padded_size
 from rfcdask.kernels.hot_loop import CosineBlock, draw_block
 from rfcdask.kernels.seeds import stream
 from rfcdask.kernels.threads import map_tiles
-from rfcdask.kernels.types import Array, IntArray, Matrix
 
 DrawArguments = tuple[str | Kernel, float, int, int, str, str, int]
 """Kernel, gamma, columns, number of frequencies, sampling, phases and seed of a draw."""

@@ -11,8 +11,7 @@ import numpy as np
 from dask.base import tokenize
 
 from rfcdask.features.evaluators import FeatureRows
-from rfcdask.kernels.arrays import as_csr
-from rfcdask.kernels.types import Array, DaskArray, Matrix
+from rfcdask.kernels.arrays import Array, DaskArray, Matrix, as_csr
 
 Kind = TypeVar("Kind", bound=type)
 

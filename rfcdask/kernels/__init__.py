@@ -1,7 +1,7 @@
 """The mathematics of one block of rows: numpy and numba only, nothing of Dask.
 
-    arrays       what every block is asked: CSR or dense, which precision, all finite
-    seeds        from random_state to independent named streams of random numbers
+    arrays       types of arrays, and what every block is asked: CSR or dense, all finite
+    seeds        from random_state to named streams of random numbers; rows drawn and held out
     threads      one BLAS thread per tile, tiles side by side
     distances    sums over coordinates of x - y
     exact        the kernels: exact values, spectral draws, gamma from data

@@ -1,16 +1,27 @@
-"""What every block of rows and labels is asked: CSR or dense, which precision, all finite."""
+"""Arrays: names of their types, and what every block of rows is asked: CSR or dense, all finite."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
-from rfcdask.kernels.types import CSR, Array, Matrix
-
-if TYPE_CHECKING:
+Array: TypeAlias = npt.NDArray[Any]
+FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
+IntArray: TypeAlias = npt.NDArray[np.int64]
+if TYPE_CHECKING:  # nothing here imports Dask
+    import dask.array
     from typing_extensions import TypeIs
+
+    DaskArray: TypeAlias = dask.array.Array
+    CSR: TypeAlias = sp.csr_array[Any] | sp.csr_matrix[Any]
+    Matrix: TypeAlias = Array | CSR
+else:
+    DaskArray = CSR = Matrix = Any
+RandomState: TypeAlias = int | np.random.RandomState | np.random.Generator | None
+"""What scikit-learn takes as ``random_state``, and a Generator."""
 
 
 def is_sparse(X: Any) -> TypeIs[CSR]:

@@ -13,8 +13,7 @@ import numba
 import numpy as np
 import scipy.sparse as sp
 
-from rfcdask.kernels.arrays import is_sparse
-from rfcdask.kernels.types import CSR, Array, Matrix
+from rfcdask.kernels.arrays import CSR, Array, Matrix, is_sparse
 
 Sum = Literal["squares", "absolutes", "log1p"]
 _ABSOLUTES, _LOG1P = 0, 1

@@ -27,10 +27,9 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from rfcdask.kernels.arrays import is_sparse
+from rfcdask.kernels.arrays import Array, Matrix, is_sparse
 from rfcdask.kernels.distances import Sum, pairwise, rowwise
 from rfcdask.kernels.threads import map_tiles, one_blas_thread
-from rfcdask.kernels.types import Array, Matrix
 
 Profile = Callable[[Array, float], Array]
 _TILE = 512

@@ -15,10 +15,10 @@ import numpy as np
 from scipy import special
 from scipy.stats import qmc
 
+from rfcdask.kernels.arrays import Array
 from rfcdask.kernels.exact import Kernel
 from rfcdask.kernels.seeds import stream
 from rfcdask.kernels.threads import one_blas_thread
-from rfcdask.kernels.types import Array
 
 SOBOL_MAX_COLUMNS = qmc.Sobol.MAXDIM - 2
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from sklearn.utils import check_random_state
 
-from rfcdask.kernels.types import Array, IntArray, RandomState
+from rfcdask.kernels.arrays import Array, IntArray, RandomState
 
 
 def seed_of(random_state: RandomState) -> int:

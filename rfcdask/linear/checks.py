@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rfcdask.kernels.arrays import feature_dtype, to_dense
-from rfcdask.kernels.types import Array
+from rfcdask.kernels.arrays import Array, feature_dtype, to_dense
 
 
 def dense(block: Any) -> Array:

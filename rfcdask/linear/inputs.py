@@ -21,8 +21,7 @@ from rfcdask.data.sample import one_column_block, refuse_dask_frame, require_kno
 from rfcdask.execution.blocks import Blocks, consecutive_groups, stream_folds
 from rfcdask.execution.executor import Executor, Fold, open_executor
 from rfcdask.execution.progress import track
-from rfcdask.kernels.arrays import feature_dtype, missing_labels
-from rfcdask.kernels.types import Array, DaskArray
+from rfcdask.kernels.arrays import Array, DaskArray, feature_dtype, missing_labels
 from rfcdask.linear.checks import check_total_weight, not_finite_error
 
 BLOCK_BYTES = 2**24

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 
 from rfcdask.features.evaluators import FeatureRows
-from rfcdask.kernels.types import Array
+from rfcdask.kernels.arrays import Array
 
 TILE = 4096
 """Rows whose products are summed in the precision of the data."""

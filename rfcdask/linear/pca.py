@@ -17,7 +17,7 @@ from rfcdask.display.charts import Chart, curve
 from rfcdask.display.html import Facts, HTMLReprMixin
 from rfcdask.display.numbers import count, share
 from rfcdask.features.lazy import lazy_on_dask
-from rfcdask.kernels.types import Array, DaskArray
+from rfcdask.kernels.arrays import Array, DaskArray
 from rfcdask.linear.accumulate import accumulate_moments
 from rfcdask.linear.inputs import check_matrix
 from rfcdask.linear.moments import Moments

@@ -14,8 +14,8 @@ from rfcdask.display.charts import Chart, curve
 from rfcdask.display.html import Facts
 from rfcdask.display.numbers import count, number
 from rfcdask.execution.executor import open_executor
+from rfcdask.kernels.arrays import DaskArray
 from rfcdask.kernels.seeds import seed_of
-from rfcdask.kernels.types import DaskArray
 from rfcdask.linear.accumulate import accumulate_moments
 from rfcdask.linear.checks import check_total_weight
 from rfcdask.linear.inputs import ClassLabels, read_labels

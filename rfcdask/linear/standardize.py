@@ -15,8 +15,7 @@ from rfcdask.data import Dataset
 from rfcdask.data.columns import ColumnStats, column_stats, merge_stats
 from rfcdask.data.views import standardized
 from rfcdask.features.lazy import lazy_on_dask
-from rfcdask.kernels.arrays import check_finite, feature_dtype, to_dense
-from rfcdask.kernels.types import Array, FloatArray
+from rfcdask.kernels.arrays import Array, FloatArray, check_finite, feature_dtype, to_dense
 from rfcdask.linear.checks import dense
 from rfcdask.linear.inputs import check_matrix, fold_blocks
 

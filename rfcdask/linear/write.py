@@ -22,7 +22,7 @@ from rfcdask.execution.blocks import Blocks, stream_folds
 from rfcdask.execution.cluster import current_client
 from rfcdask.execution.executor import open_executor
 from rfcdask.execution.progress import track
-from rfcdask.kernels.types import Array, DaskArray
+from rfcdask.kernels.arrays import Array, DaskArray
 from rfcdask.persist.files import UNFINISHED, disk_errors, exclusive_lock, lock_path, replace_folder
 
 _RECORDS = ".write"

@@ -27,8 +27,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 
 from rfcdask._version import __version__
 from rfcdask.kernels import KERNELS, Kernel
-from rfcdask.kernels.arrays import is_sparse
-from rfcdask.kernels.types import Array
+from rfcdask.kernels.arrays import Array, is_sparse
 from rfcdask.persist.files import atomic_folder, disk_errors, follow_link
 from rfcdask.persist.untrusted import check_zarr, faults_as, read_json
 

@@ -13,7 +13,7 @@ import dask.config
 import numpy as np
 
 from rfcdask.data import Dataset, open_dataset
-from rfcdask.kernels.types import Array
+from rfcdask.kernels.arrays import Array
 from rfcdask.linear.standardize import Standardizer
 from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import open_npz, redacted

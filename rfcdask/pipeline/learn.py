@@ -10,7 +10,7 @@ from sklearn.pipeline import Pipeline
 
 from rfcdask.data import Dataset
 from rfcdask.data.columns import remember
-from rfcdask.kernels.types import Array
+from rfcdask.kernels.arrays import Array
 from rfcdask.linear import RidgeClassifier, SGDClassifier
 from rfcdask.linear.checks import dense, encode_labels
 from rfcdask.linear.inputs import fold_blocks

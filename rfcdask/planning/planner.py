@@ -15,7 +15,7 @@ from rfcdask.display.charts import stacks
 from rfcdask.display.html import aligned, render_repr
 from rfcdask.display.numbers import estimated_time
 from rfcdask.features.methods import METHODS, check_methods
-from rfcdask.kernels.types import DaskArray
+from rfcdask.kernels.arrays import DaskArray
 from rfcdask.planning.memory import SLACK, Parts, find_problems, peaks
 from rfcdask.planning.work import (
     STEPS,

@@ -17,9 +17,9 @@ from dask.delayed import delayed
 from rfcdask.execution.executor import compute
 from rfcdask.features.methods import METHODS
 from rfcdask.kernels import get_kernel
+from rfcdask.kernels.arrays import Array, DaskArray, Matrix
 from rfcdask.kernels.hot_loop import CosineBlock
 from rfcdask.kernels.threads import available_cpus, map_tiles, one_blas_thread
-from rfcdask.kernels.types import Array, DaskArray, Matrix
 from rfcdask.linear.checks import dense
 from rfcdask.linear.sgd.losses import HINGE
 from rfcdask.linear.sgd.optimizer import fit_preconditioner, preconditioner_rows

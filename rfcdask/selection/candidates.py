@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 import numba
 import numpy as np
 
+from rfcdask.kernels.arrays import Array, IntArray, Matrix
 from rfcdask.kernels.hot_loop import CosineBlock
 from rfcdask.kernels.threads import available_cpus, map_tiles
-from rfcdask.kernels.types import Array, IntArray, Matrix
 
 TILE = 512
 """Candidates per tile."""

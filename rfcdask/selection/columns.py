@@ -24,7 +24,7 @@ from typing import Protocol
 
 import numpy as np
 
-from rfcdask.kernels.types import Array, IntArray
+from rfcdask.kernels.arrays import Array, IntArray
 from rfcdask.selection.objective import Objective
 
 BATCH = 32

@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 
 from rfcdask.kernels import Kernel
-from rfcdask.kernels.arrays import feature_dtype, is_sparse
+from rfcdask.kernels.arrays import Array, IntArray, Matrix, feature_dtype, is_sparse
 from rfcdask.kernels.frequencies import Frequencies, draw_candidates
 from rfcdask.kernels.hot_loop import CosineBlock, unweighted_block
 from rfcdask.kernels.seeds import stream
-from rfcdask.kernels.types import Array, IntArray, Matrix
 from rfcdask.selection.candidates import Candidates
 from rfcdask.selection.columns import ColumnCache
 from rfcdask.selection.objective import AllPairs, SampledPairs, Track, gram, untracked

@@ -18,8 +18,8 @@ from typing import Protocol
 import numba
 import numpy as np
 
+from rfcdask.kernels.arrays import Array, IntArray
 from rfcdask.kernels.threads import map_tiles
-from rfcdask.kernels.types import Array, IntArray
 from rfcdask.selection.candidates import (
     ROW_TILE,
     Candidates,

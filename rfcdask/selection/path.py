@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rfcdask.kernels.arrays import Array, IntArray
 from rfcdask.kernels.threads import one_blas_thread
-from rfcdask.kernels.types import Array, IntArray
 from rfcdask.selection.columns import ColumnCache
 from rfcdask.selection.objective import DenseGram, Objective, Track, untracked
 from rfcdask.selection.refit import GrowingNNLS

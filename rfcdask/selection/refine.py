@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rfcdask.kernels.arrays import is_sparse
+from rfcdask.kernels.arrays import Array, IntArray, Matrix, is_sparse
 from rfcdask.kernels.hot_loop import cosine_and_sine
 from rfcdask.kernels.threads import map_tiles, one_blas_thread
-from rfcdask.kernels.types import Array, IntArray, Matrix
 from rfcdask.selection.candidates import slices, sum_of_squares
 from rfcdask.selection.objective import Track, untracked
 from rfcdask.selection.target import RowTarget

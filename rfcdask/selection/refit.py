@@ -13,7 +13,7 @@ from copy import deepcopy
 import numba
 import numpy as np
 
-from rfcdask.kernels.types import Array
+from rfcdask.kernels.arrays import Array
 
 
 class GrowingNNLS:

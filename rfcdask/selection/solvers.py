@@ -24,7 +24,7 @@ from typing import Self
 import numba
 import numpy as np
 
-from rfcdask.kernels.types import Array, IntArray
+from rfcdask.kernels.arrays import Array, IntArray
 from rfcdask.selection.columns import DenseColumns, GramColumns
 from rfcdask.selection.refit import GrowingNNLS
 

@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.utils.multiclass import type_of_target
 
 from rfcdask.kernels import Kernel
+from rfcdask.kernels.arrays import Array, IntArray, Matrix
 from rfcdask.kernels.threads import map_tiles, one_blas_thread
-from rfcdask.kernels.types import Array, IntArray, Matrix
 from rfcdask.selection.candidates import Candidates, slices, symmetric
 
 _TILE, _SQUARE, _BLOCK = 256, 512, 1024

@@ -13,7 +13,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import rfcdask as rf
-from rfcdask.kernels.types import Array
+from rfcdask.kernels.arrays import Array
 from tests.linear_data import blobs
 
 

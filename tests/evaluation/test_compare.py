@@ -14,8 +14,8 @@ from sklearn.linear_model import RidgeClassifier as SklearnRidge
 import rfcdask as rf
 from rfcdask.evaluation.compare import model_bytes
 from rfcdask.features.methods import METHODS
+from rfcdask.kernels.arrays import Array
 from rfcdask.kernels.seeds import draw_rows, stream
-from rfcdask.kernels.types import Array
 from tests.linear_data import blobs, lazy
 
 

@@ -12,8 +12,8 @@ from sklearn.svm import SVC
 
 import rfcdask as rf
 from rfcdask.evaluation.tuning import make_folds
+from rfcdask.kernels.arrays import Array
 from rfcdask.kernels.seeds import draw_rows, stream
-from rfcdask.kernels.types import Array
 from tests.linear_data import blobs, lazy
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from rfcdask.execution.blocks import Blocks, consecutive_groups, stream_folds, stream_groups
 from rfcdask.execution.executor import ClusterExecutor, Executor, ThreadExecutor, open_executor
-from rfcdask.kernels.types import Array
+from rfcdask.kernels.arrays import Array
 
 
 class Meter:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import rfcdask as rf
-from rfcdask.kernels.types import Array
+from rfcdask.kernels.arrays import Array
 from rfcdask.linear.sgd import training
 from rfcdask.linear.sgd.step import TrainingState, train_on_blocks
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rfcdask as rf
+from rfcdask.kernels.arrays import Array
 from rfcdask.kernels.seeds import held_out_by_number
-from rfcdask.kernels.types import Array
 from rfcdask.linear.moments import Moments
 from tests.linear_data import blobs, lazy
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import rfcdask as rf
 from rfcdask.execution.blocks import Blocks
 from rfcdask.execution.executor import open_executor
-from rfcdask.kernels.types import Array
+from rfcdask.kernels.arrays import Array
 from rfcdask.linear.sgd import training as persistence
 from rfcdask.linear.sgd.training import is_cheaper_to_keep, seconds_to_compute
 from tests.linear_data import blobs, lazy

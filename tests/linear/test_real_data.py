@@ -12,7 +12,7 @@ import pytest
 from sklearn.svm import LinearSVC
 
 import rfcdask as rf
-from rfcdask.kernels.types import Array
+from rfcdask.kernels.arrays import Array
 from tests.linear_data import lazy
 
 Split = tuple[Array, Array, Array, Array]

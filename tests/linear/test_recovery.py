@@ -16,7 +16,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import rfcdask as rf
-from rfcdask.kernels.types import Array
+from rfcdask.kernels.arrays import Array
 from rfcdask.linear.sgd import training
 from rfcdask.linear.sgd.checkpoint import Checkpoint
 from rfcdask.linear.sgd.step import (

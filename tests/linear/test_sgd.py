@@ -17,7 +17,7 @@ from sklearn.svm import LinearSVC
 
 import rfcdask as rf
 from rfcdask.execution.executor import ClusterExecutor
-from rfcdask.kernels.types import Array
+from rfcdask.kernels.arrays import Array
 from rfcdask.linear import inputs
 from rfcdask.linear.sgd import step, training
 from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, classification_slopes, regression_slopes

@@ -36,7 +36,7 @@ from rfcdask.data.sources.dask_arrays import DaskRows
 from rfcdask.execution.executor import call_later, run_tasks
 from rfcdask.execution.failures import WorkerDiedError
 from rfcdask.execution.progress import track
-from rfcdask.kernels.types import Array, IntArray
+from rfcdask.kernels.arrays import Array, IntArray
 
 if TYPE_CHECKING:
     from distributed import Client

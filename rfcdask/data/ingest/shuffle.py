@@ -35,7 +35,7 @@ from rfcdask.data.ingest.blocks import (
 from rfcdask.data.ingest.journal import RUNS, WritePlan, destination_errors
 from rfcdask.data.sources.base import Source, Survey
 from rfcdask.execution.executor import call_later
-from rfcdask.kernels.types import Array, IntArray
+from rfcdask.kernels.arrays import Array, IntArray
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -17,8 +17,7 @@ import numpy as np
 from rfcdask.data.columns import NAMELESS, Names
 from rfcdask.data.errors import DataError
 from rfcdask.data.sources.labels import Labels, LabelTally, is_missing
-from rfcdask.kernels.arrays import is_sparse
-from rfcdask.kernels.types import Array, IntArray
+from rfcdask.kernels.arrays import Array, IntArray, is_sparse
 
 if TYPE_CHECKING:
     from distributed import Client

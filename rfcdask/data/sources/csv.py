@@ -21,7 +21,7 @@ from rfcdask.data.sources.base import Batch, SourceOptions, Survey, Tally, bad_r
 from rfcdask.data.sources.decimal_text import python_float
 from rfcdask.data.sources.files import PIECE_BYTES, FileSource, file_size, open_text, stream_lines
 from rfcdask.execution.progress import track
-from rfcdask.kernels.types import Array
+from rfcdask.kernels.arrays import Array
 from rfcdask.persist.untrusted import faults_as, reason
 
 READ_BYTES = PIECE_BYTES

@@ -28,7 +28,7 @@ from rfcdask.data.sources.base import (
 from rfcdask.data.sources.labels import Labels
 from rfcdask.execution.executor import run_tasks
 from rfcdask.execution.progress import track
-from rfcdask.kernels.types import DaskArray
+from rfcdask.kernels.arrays import DaskArray
 
 
 class DaskRows(Source):

@@ -13,7 +13,7 @@ from fsspec.utils import infer_compression
 
 from rfcdask.data.errors import DataError
 from rfcdask.data.sources.base import Source
-from rfcdask.kernels.types import Array
+from rfcdask.kernels.arrays import Array
 from rfcdask.persist.untrusted import faults_as
 
 PIECE_BYTES = 4 * 2**20

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rfcdask.data.errors import DataError
-from rfcdask.kernels.types import Array
+from rfcdask.kernels.arrays import Array
 
 TASKS = ("auto", "classification", "regression")
 AUTO_CLASSES = 100

@@ -22,7 +22,7 @@ from rfcdask.data.sources.files import (
 from rfcdask.data.sources.svmlight_text import LARGEST_INDEX, LineError, TextRows, parse_rows
 from rfcdask.execution.executor import call_later, run_tasks
 from rfcdask.execution.progress import track
-from rfcdask.kernels.types import Array
+from rfcdask.kernels.arrays import Array
 
 WIDEST = 100_000
 """Columns of a dense store unless more are asked for: one index in the text may claim 10^9."""

@@ -16,7 +16,7 @@ from scipy import sparse
 
 from rfcdask.data.errors import DataError
 from rfcdask.data.sources.decimal_text import PARSED, parse_number, python_float
-from rfcdask.kernels.types import CSR, Array, FloatArray, IntArray
+from rfcdask.kernels.arrays import CSR, Array, FloatArray, IntArray
 
 LARGEST_INDEX = 2**31 - 2
 _FINE, _NO_PAIR, _ORDER, _BEYOND, _BELOW, _NO_LABEL, _MANY_LABELS = range(7)

@@ -17,8 +17,8 @@ from rfcdask.display.html import Facts
 from rfcdask.display.numbers import count, number
 from rfcdask.execution.blocks import Blocks
 from rfcdask.execution.executor import Executor
+from rfcdask.kernels.arrays import DaskArray
 from rfcdask.kernels.seeds import seed_of
-from rfcdask.kernels.types import DaskArray
 from rfcdask.linear.inputs import ClassLabels
 from rfcdask.linear.predict import COMMON_CONSTRAINTS, LinearModel
 from rfcdask.linear.sgd.checkpoint import Checkpoint

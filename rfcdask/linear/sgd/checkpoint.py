@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rfcdask.kernels.types import Array
+from rfcdask.kernels.arrays import Array
 from rfcdask.linear.sgd.step import TrainingState
 from rfcdask.persist.files import atomic_file, disk_errors
 from rfcdask.persist.untrusted import faults_as, open_npz

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from rfcdask.execution.blocks import Blocks
 from rfcdask.execution.executor import open_executor
-from rfcdask.kernels.types import Array, DaskArray
+from rfcdask.kernels.arrays import Array, DaskArray
 from rfcdask.linear.inputs import ClassLabels, make_blocks, read_labels
 from rfcdask.linear.predict import (
     ClassProbabilities,

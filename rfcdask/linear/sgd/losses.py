@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from rfcdask.kernels.types import Array
+from rfcdask.kernels.arrays import Array
 
 HINGE, SQUARED_HINGE, LOG, SOFTMAX, CRAMMER_SINGER, SQUARED, HUBER = range(7)
 

@@ -24,7 +24,7 @@ import numba
 import numpy as np
 import scipy.linalg
 
-from rfcdask.kernels.types import Array
+from rfcdask.kernels.arrays import Array
 from rfcdask.linear.sgd.losses import SQUARED, classification_slopes, regression_slopes
 
 MAX_MIXED = 8

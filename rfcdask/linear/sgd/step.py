@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from rfcdask.kernels.arrays import Array
 from rfcdask.kernels.seeds import draw_parts
-from rfcdask.kernels.types import Array
 from rfcdask.linear.checks import check_block_weights, dense, encode_labels, find_not_finite
 from rfcdask.linear.sgd.losses import SQUARED, STEP_GAIN, classification_slopes, regression_slopes
 from rfcdask.linear.sgd.optimizer import (

@@ -21,7 +21,7 @@ from rfcdask.execution.dask_internals import memory_of_machine
 from rfcdask.execution.executor import Executor, persist
 from rfcdask.execution.failures import workers_of
 from rfcdask.execution.progress import Reporter, track
-from rfcdask.kernels.types import DaskArray
+from rfcdask.kernels.arrays import DaskArray
 from rfcdask.linear.sgd.checkpoint import Checkpoint, History
 from rfcdask.linear.sgd.optimizer import Preconditioner, preconditioner_rows
 from rfcdask.linear.sgd.step import (
