@@ -129,7 +129,7 @@ def _write(lazy: Any, header: list[str], dest: str, overwrite: bool, client: Any
 
 def _blocks(lazy: Any, client: Any) -> Iterator[Any]:
     """Yield computed blocks in order, few at a time."""
-    from rfcdask.linear.inputs import fold_blocks
+    from rfcdask.execution.blocks import fold_blocks
 
     yield from fold_blocks([lazy], _take, None, client, "predicting")
 

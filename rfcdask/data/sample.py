@@ -225,6 +225,22 @@ def one_column_block(X: DaskArray) -> DaskArray:
     return X.rechunk({1: -1}) if X.ndim == 2 and X.numblocks[1] > 1 else X
 
 
+def check_dask_matrix(X: DaskArray) -> DaskArray:
+    """Return a matrix of real numbers with one block of columns, or say what is wrong with X."""
+    if X.ndim != 2:
+        raise ValueError(
+            f"X has {X.ndim} dimension(s) where rows and columns are expected; use X[:, None] for "
+            "a single column, X[None, :] for a single row."
+        )
+    require_known_rows(X)
+    if 0 in X.shape:
+        raise ValueError(f"X of shape {X.shape} is empty; give rows and columns.")
+    if X.dtype.kind not in "fiub":
+        remedy = "X.real and X.imag as columns" if X.dtype.kind == "c" else "X.astype('float32')"
+        raise ValueError(f"X has dtype {X.dtype}, but real numbers are needed; give {remedy}.")
+    return one_column_block(X)
+
+
 def rows_and_labels(X: Any, y: Any) -> tuple[Matrix | DaskArray, Array | DaskArray]:
     """Return rows, CSR where they are sparse, and one label for each; what is lazy stays lazy.
 

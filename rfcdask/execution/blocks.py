@@ -12,10 +12,12 @@ from dask.base import optimize
 from dask.core import get_dependencies
 from dask.utils import ensure_dict
 
+from rfcdask.execution.executor import Executor, Fold, Handle, open_executor
+from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import DaskArray
 
 if TYPE_CHECKING:
-    from rfcdask.execution.executor import Executor, Fold, Handle
+    from distributed import Client
 
 Graph = dict[Any, Any]
 
@@ -25,9 +27,10 @@ class Blocks:
 
     Parameters
     ----------
-    *arrays : dask arrays
-        The first two-dimensional with one block of columns, all with the same row chunks. The
-        graph is optimised here, once, and cut into the part of each block on demand.
+    *arrays : dask arrays or None
+        The first two-dimensional with one block of columns, all with the same row chunks; None
+        stands for one that is not there. The graph is optimised here, once, and cut into the part
+        of each block on demand.
 
     Attributes
     ----------
@@ -39,16 +42,17 @@ class Blocks:
         Bytes of the largest block.
     """
 
-    def __init__(self, *arrays: DaskArray) -> None:
-        self.rows: tuple[int, ...] = tuple(int(size) for size in arrays[0].chunks[0])
-        optimized = optimize(*arrays)
-        self._arrays = arrays  # what is persisted on a cluster lives as long as its collection
+    def __init__(self, *arrays: DaskArray | None) -> None:
+        given = [array for array in arrays if array is not None]
+        self.rows: tuple[int, ...] = tuple(int(size) for size in given[0].chunks[0])
+        optimized = optimize(*given)
+        self._arrays = given  # what is persisted on a cluster lives as long as its collection
         self._graph: Graph = {}
         for array in optimized:
             self._graph.update(ensure_dict(array.dask))
         self._names = [(array.name, array.ndim) for array in optimized]
         self.shared = self._shared_keys()
-        self.nbytes = max(self.rows, default=0) * sum(_row_bytes(array) for array in arrays)
+        self.nbytes = max(self.rows, default=0) * sum(_row_bytes(array) for array in given)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -124,6 +128,29 @@ def stream_folds(
     """
     started = (executor.fold(blocks, group, fold, state) for group in groups)
     yield from executor.in_order(started, executor.threads + 1)
+
+
+def fold_blocks(
+    arrays: Sequence[DaskArray | None],
+    fold: Fold,
+    state: Any,
+    client: Client | None,
+    label: str,
+    *,
+    group_size: int = 1,
+    progress: Any = None,
+) -> Iterator[Any]:
+    """Yield the fold of each run of `group_size` row blocks, in order, and report the rows done."""
+    blocks = Blocks(*arrays)
+    groups = consecutive_groups(len(blocks), group_size)
+    with (
+        open_executor(client) as executor,
+        track(label, float(sum(blocks.rows)), "rows", progress=progress) as reporter,
+    ):
+        parts = stream_folds(executor, blocks, groups, fold, state)
+        for group, part in zip(groups, parts, strict=True):
+            yield part
+            reporter.advance(sum(blocks.rows[index] for index in group))
 
 
 def _row_bytes(array: DaskArray) -> int:

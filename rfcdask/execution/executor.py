@@ -23,7 +23,6 @@ from dask.delayed import delayed
 from dask.local import get_sync
 from dask.task_spec import DataNode, Task, TaskRef
 
-from rfcdask.execution.blocks import Blocks, Graph
 from rfcdask.execution.cluster import current_client
 from rfcdask.execution.failures import cluster_errors, fetch, threads_of, wait_until_done
 from rfcdask.execution.progress import track
@@ -32,6 +31,8 @@ from rfcdask.kernels.threads import available_cpus, one_blas_thread
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from rfcdask.execution.blocks import Blocks, Graph
 
 RETRIES = 3
 """How often a task is tried again on a cluster; every task reads its inputs and returns anew."""

@@ -14,12 +14,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from rfcdask.data.sample import (
-    gather_finite,
-    one_column_block,
-    refuse_dask_frame,
-    require_known_rows,
-)
+from rfcdask.data.sample import check_dask_matrix, gather_finite, refuse_dask_frame
 from rfcdask.display.html import Facts, HTMLReprMixin
 from rfcdask.display.numbers import count, number
 from rfcdask.features.lazy import FeatureArray, lazy_on_dask
@@ -196,34 +191,13 @@ class FeatureMap(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixi
             )
             check_finite(X)
         else:
-            X = self._check_dask_input(X, reset=reset)
+            X = check_dask_matrix(X)
+            validate_data(self, X, reset=reset, skip_check_array=True)
         if reset and X.shape[0] < 2:
             raise ValueError(
                 f"X has n_samples={X.shape[0]}, but a kernel compares rows: give at least 2."
             )
         return X
-
-    def _check_dask_input(self, X: DaskArray, *, reset: bool) -> DaskArray:
-        require_known_rows(X)
-        if not all(X.shape):
-            raise ValueError(f"X is empty: its shape is {X.shape}; give rows and columns.")
-        if X.dtype.kind == "c":
-            raise ValueError(
-                f"X has dtype {X.dtype}, but real numbers are needed; give X.real and X.imag as "
-                "columns."
-            )
-        if X.dtype.kind not in "biuf":
-            raise ValueError(f"X has dtype {X.dtype}, but numbers are needed; use X.astype(float).")
-        if reset:
-            self.n_features_in_ = X.shape[1]
-            if hasattr(self, "feature_names_in_"):  # of an earlier fit on a data frame
-                del self.feature_names_in_
-        elif X.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input."
-            )
-        return one_column_block(X)
 
     def _stream(self, purpose: str) -> np.random.Generator:
         return stream(self.seed_, purpose)

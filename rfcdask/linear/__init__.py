@@ -2,7 +2,7 @@
 
 from rfcdask.linear.pca import PCA
 from rfcdask.linear.ridge import Ridge, RidgeClassifier
-from rfcdask.linear.sgd.estimators import SGDClassifier, SGDRegressor
+from rfcdask.linear.sgd import SGDClassifier, SGDRegressor
 from rfcdask.linear.write import write_zarr
 
 __all__ = ["PCA", "Ridge", "RidgeClassifier", "SGDClassifier", "SGDRegressor", "write_zarr"]

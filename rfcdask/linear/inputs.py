@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -17,10 +16,9 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, validate_data
 
-from rfcdask.data.sample import one_column_block, refuse_dask_frame, require_known_rows
+from rfcdask.data.sample import check_dask_matrix, refuse_dask_frame, require_known_rows
 from rfcdask.execution.blocks import Blocks, consecutive_groups, stream_folds
-from rfcdask.execution.executor import Executor, Fold, open_executor
-from rfcdask.execution.progress import track
+from rfcdask.execution.executor import Executor
 from rfcdask.kernels.arrays import Array, DaskArray, feature_dtype, missing_labels
 from rfcdask.linear.checks import check_total_weight, not_finite_error
 
@@ -59,7 +57,7 @@ def check_matrix(
     """
     refuse_dask_frame(X)
     if isinstance(X, da.Array):
-        matrix = _check_dask(X)
+        matrix = check_dask_matrix(X)
         matrix = matrix if keep_empty else _drop_empty_blocks(matrix)
     else:
         rows = check_array(X, dtype="numeric", estimator=type(estimator).__name__, input_name="X")
@@ -68,20 +66,6 @@ def check_matrix(
         matrix = da.from_array(rows, chunks=(size, -1), name=False)
     validate_data(estimator, X, reset=reset, skip_check_array=True)
     return matrix
-
-
-def _check_dask(X: DaskArray) -> DaskArray:
-    if X.ndim != 2:
-        raise ValueError(
-            f"X has {X.ndim} dimension(s) where rows and columns are expected; "
-            "use X.reshape(-1, 1) for a single column."
-        )
-    require_known_rows(X)
-    if 0 in X.shape:
-        raise ValueError(f"X of shape {X.shape} is empty; a model needs rows and columns.")
-    if X.dtype.kind not in "fiub":
-        raise ValueError(f"X holds {X.dtype}; a model needs real numbers (X.astype('float32')).")
-    return one_column_block(X)
 
 
 def _drop_empty_blocks(array: DaskArray) -> DaskArray:
@@ -152,34 +136,6 @@ def _check_targets(y: DaskArray) -> DaskArray:
     if y.ndim > 2:
         raise ValueError(f"y has shape {y.shape}; give one target for each row.")
     return y if y.dtype.kind in "fiub" else y.astype(np.float64)
-
-
-def make_blocks(*arrays: DaskArray | None) -> Blocks:
-    """Return the row blocks of those of the arrays that are there."""
-    return Blocks(*(array for array in arrays if array is not None))
-
-
-def fold_blocks(
-    arrays: Sequence[DaskArray | None],
-    fold: Fold,
-    state: Any,
-    client: Any,
-    label: str,
-    *,
-    group_size: int = 1,
-    progress: Any = None,
-) -> Iterator[Any]:
-    """Yield the fold of each run of `group_size` row blocks, in order, and report the rows done."""
-    blocks = make_blocks(*arrays)
-    groups = consecutive_groups(len(blocks), group_size)
-    with (
-        open_executor(client) as executor,
-        track(label, float(sum(blocks.rows)), "rows", progress=progress) as reporter,
-    ):
-        parts = stream_folds(executor, blocks, groups, fold, state)
-        for group, part in zip(groups, parts, strict=True):
-            yield part
-            reporter.advance(sum(blocks.rows[index] for index in group))
 
 
 @dataclass(frozen=True)

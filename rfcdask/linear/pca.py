@@ -116,13 +116,7 @@ class PCA(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return np.where(values > rounding, np.sqrt(values), 1.0)
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the part of the variance explained by the first components; returns the axes.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-            New ones are made otherwise.
-        """
+        """Draw what the first components explain on `ax`, or on new axes; returns the axes."""
         check_is_fitted(self)
         return self._chart().plot(ax)
 

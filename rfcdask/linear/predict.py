@@ -17,9 +17,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from rfcdask.display.html import Facts, HTMLReprMixin
 from rfcdask.display.numbers import count
+from rfcdask.execution.blocks import fold_blocks
 from rfcdask.kernels.arrays import Array, DaskArray, check_finite, feature_dtype
 from rfcdask.linear.checks import check_block_weights, check_total_weight, dense, encode_labels
-from rfcdask.linear.inputs import check_data, check_matrix, fold_blocks
+from rfcdask.linear.inputs import check_data, check_matrix
 
 SHOWN_CLASSES = 6
 """More classes than this are counted, not listed."""

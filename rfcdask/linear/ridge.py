@@ -52,13 +52,7 @@ class BaseRidge(LinearModel):
         return self._solve(self.moments_.merge(other.moments_))
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the held-out error of each of `alphas`; returns the axes.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-            New ones are made otherwise.
-        """
+        """Draw the held-out error of each of `alphas` on `ax`, or on new axes; returns the axes."""
         check_is_fitted(self, "moments_")
         chart = self._chart()
         if chart is None:

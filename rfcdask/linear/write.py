@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import google_crc32c
 import numpy as np
 import zarr
@@ -83,8 +84,6 @@ def write_zarr(
 
 
 def _opened(target: Location, rows: DaskArray) -> DaskArray:
-    import dask.array as da
-
     # Named after what was written: by itself Dask knows an array by its place and shape, and takes
     # what replaces it for the same.
     name = f"zarr-{tokenize(target.url, rows.name, rows.chunks)}"
@@ -156,13 +155,13 @@ class _WriteBlock:
         if self.place.read(_BEGUN) != self.begun:
             raise FileExistsError(f"another array is written to {self.place} meanwhile.")
         self.place.write(key, data)
-        self.place.write(self._record(index), self._facts(data))
+        self.place.write(self._record(index), self._checksum(data))
         return written + int(block[0].shape[0])
 
     def is_written(self, index: int) -> bool:
         """Whether a block is there, to the last byte as it was written."""
         try:
-            return self.place.read(self._record(index)) == self._facts(
+            return self.place.read(self._record(index)) == self._checksum(
                 self.place.read(self._key(index))
             )
         except FileNotFoundError:
@@ -189,5 +188,5 @@ class _WriteBlock:
     def _record(self, index: int) -> str:
         return f"{_RECORDS}/{index:06d}"
 
-    def _facts(self, data: bytes) -> bytes:
+    def _checksum(self, data: bytes) -> bytes:
         return f"{len(data)} {google_crc32c.value(data)}".encode()

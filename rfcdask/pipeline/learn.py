@@ -10,10 +10,10 @@ from sklearn.pipeline import Pipeline
 
 from rfcdask.data import Dataset
 from rfcdask.data.columns import remember
+from rfcdask.execution.blocks import fold_blocks
 from rfcdask.kernels.arrays import Array
 from rfcdask.linear import RidgeClassifier, SGDClassifier
 from rfcdask.linear.checks import dense, encode_labels
-from rfcdask.linear.inputs import fold_blocks
 from rfcdask.persist.models import load, save
 from rfcdask.pipeline.choose import map_path
 from rfcdask.pipeline.context import Context

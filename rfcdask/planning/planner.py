@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 from dask.utils import format_bytes
 
-from rfcdask.data.sample import one_column_block, require_known_rows
+from rfcdask.data.sample import check_dask_matrix
 from rfcdask.display.charts import stacks
 from rfcdask.display.html import aligned, render_repr
 from rfcdask.display.numbers import estimated_time
@@ -240,12 +240,7 @@ def _rows_and_labels(X: Any, y: Any) -> tuple[DaskArray, Any, int]:
             f"A plan is for a Dataset or a dask array, not for {type(X).__name__}; wrap an array "
             "in memory with dask.array.from_array(X, chunks=(10_000, -1))."
         )
-    if X.ndim != 2:
-        raise ValueError(f"X has {X.ndim} dimension(s) where rows and columns are expected.")
-    require_known_rows(X)
-    if 0 in X.shape:
-        raise ValueError(f"X of shape {X.shape} is empty; there is nothing to plan.")
-    return one_column_block(X), y, n_classes
+    return check_dask_matrix(X), y, n_classes
 
 
 def _check(steps: Sequence[str], counts: dict[str, int]) -> None:

@@ -55,13 +55,7 @@ class BaseSGD(LinearModel):
     }
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the mean loss of each epoch; returns the axes.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-            New ones are made otherwise.
-        """
+        """Draw the mean loss of each epoch on `ax`, or on new axes; returns the axes."""
         check_is_fitted(self, "history_")
         return training(self.history_).plot(ax)
 

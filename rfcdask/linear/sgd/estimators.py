@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from rfcdask.execution.blocks import Blocks
 from rfcdask.execution.executor import open_executor
 from rfcdask.kernels.arrays import Array, DaskArray
-from rfcdask.linear.inputs import ClassLabels, make_blocks, read_labels
+from rfcdask.linear.inputs import ClassLabels, read_labels
 from rfcdask.linear.predict import (
     ClassProbabilities,
     LinearClassifierMixin,
@@ -160,7 +160,7 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
             self.classes_ = labels.classes
             column, codes = labels.for_training(column, matrix)
             matrix = keep_features(executor, matrix, self.epochs, self.persist, client)
-            blocks = make_blocks(matrix, column, weights)
+            blocks = Blocks(matrix, column, weights)
             config = self._make_classifier_config(
                 matrix,
                 seed,
@@ -200,7 +200,7 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
             classes=labels.classes,
         )
         with open_executor(client) as executor:
-            self._train_more(executor, make_blocks(matrix, column, weights), config)
+            self._train_more(executor, Blocks(matrix, column, weights), config)
         return self
 
     @available_if(lambda self: self._has_probabilities())
@@ -323,7 +323,7 @@ patience, checkpoint, checkpoint_every, persist, random_state, progress
         config = self._make_regressor_config(matrix, targets, weights, self._choose_seed())
         with open_executor(client) as executor:
             matrix = keep_features(executor, matrix, self.epochs, self.persist, client)
-            self._train(executor, make_blocks(matrix, targets, weights), config)
+            self._train(executor, Blocks(matrix, targets, weights), config)
         if targets.ndim == 1:
             self._flatten_outputs()
         return self
@@ -339,7 +339,7 @@ patience, checkpoint, checkpoint_every, persist, random_state, progress
                 f"{len(np.atleast_1d(self.intercept_))}; give the same targets in every call."
             )
         with open_executor(client) as executor:
-            self._train_more(executor, make_blocks(matrix, targets, weights), config)
+            self._train_more(executor, Blocks(matrix, targets, weights), config)
         if targets.ndim == 1:
             self._flatten_outputs()
         return self

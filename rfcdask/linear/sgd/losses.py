@@ -18,16 +18,8 @@ CLASSIFIER_LOSSES = {
 }
 REGRESSOR_LOSSES = {"squared_error": SQUARED, "huber": HUBER}
 
-STEP_GAIN = {
-    HINGE: 1.0,
-    SQUARED_HINGE: 0.5,
-    LOG: 2.0,
-    SOFTMAX: 2.0,
-    CRAMMER_SINGER: 1.0,
-    SQUARED: 1.0,
-    HUBER: 1.0,
-}
-"""The step that suits each loss: about the inverse of its largest curvature."""
+STEP_GAIN = {SQUARED_HINGE: 0.5, LOG: 2.0, SOFTMAX: 2.0}
+"""The step that suits each loss where it is not 1: about the inverse of its largest curvature."""
 
 
 @numba.njit(cache=True, nogil=True)

@@ -79,7 +79,8 @@ class TrainingConfig:
 
     def step_parameters(self, P: Preconditioner) -> StepParameters:
         """Return what the kernel needs, with the step size that the noise of a batch allows."""
-        eta = self.eta0 * STEP_GAIN[self.loss] * (self.batch_size / (self.batch_size + P.spread))
+        share = self.batch_size / (self.batch_size + P.spread)
+        eta = self.eta0 * STEP_GAIN.get(self.loss, 1.0) * share
         constant = float(self.fit_intercept)
         return StepParameters(
             self.loss, self.epsilon, self.alpha, eta, self.n_steps, self.batch_size, constant

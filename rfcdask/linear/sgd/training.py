@@ -153,7 +153,10 @@ class TrainingLoop:
         since = 0
         for offset, handles in stream_groups(self.executor, self.blocks, groups, ahead):
             indices, number = tuple(groups[offset]), first_group + offset
-            self._train_on(indices, epoch, number, handles)
+            arguments = (self.state, self.config, self._handle, indices, epoch, number)
+            task = self.executor.call(train_on_blocks, *arguments, *handles)
+            self.state = self.executor.result(task)
+            self.executor.release(task)
             reporter.advance(sum(self.blocks.rows[index] for index in indices))
             since += len(indices)
             if self.checkpoint and since >= self.checkpoint_every and offset + 1 < len(groups):
@@ -162,14 +165,6 @@ class TrainingLoop:
         self._close_epoch(epoch, reporter)
         if self.checkpoint:
             self.checkpoint.save(self.state, epoch + 1, 0, self.history)
-
-    def _train_on(
-        self, indices: tuple[int, ...], epoch: int, number: int, handles: list[Any]
-    ) -> None:
-        arguments = (self.state, self.config, self._handle, indices, epoch, number)
-        task = self.executor.call(train_on_blocks, *arguments, *handles)
-        self.state = self.executor.result(task)
-        self.executor.release(task)
 
     def _close_epoch(self, epoch: int, reporter: Reporter) -> None:
         """Write the epoch into the history and begin counting anew."""
