@@ -14,8 +14,7 @@ from sklearn.pipeline import make_pipeline
 import rfcdask as rf
 from rfcdask.features.compressed import memory_budget
 from rfcdask.linear.sgd.training import LOCAL_BUDGET
-from rfcdask.pipeline.folder import RunFolder
-from rfcdask.pipeline.results import FORMAT as RESULTS_FORMAT
+from rfcdask.pipeline.folder import RESULTS_FORMAT, RunFolder
 from rfcdask.pipeline.settings import describe
 from tests.pages import ROOT
 

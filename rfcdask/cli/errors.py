@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import threading
@@ -19,7 +18,7 @@ from rfcdask.persist.untrusted import redacted
 
 OK, FAILED, BAD_INPUT, NO_FIT, UNFINISHED = 0, 1, 2, 3, 4
 INTERRUPTED, READER_GONE, TERMINATED = 130, 141, 143
-_BAD = (
+_BAD_INPUT = (
     ValueError,
     TypeError,
     FileNotFoundError,
@@ -28,13 +27,22 @@ _BAD = (
     NotADirectoryError,
     PermissionError,
 )
-_LOST = (
-    ("distributed.client", "FutureCancelledError"),
-    ("distributed.client", "FuturesCancelledError"),
-    ("distributed.comm.core", "CommClosedError"),
-    ("rfcdask.execution.failures", "ClusterLostError"),
-    ("rfcdask.execution.failures", "NoWorkersError"),
-)
+_CODES = {
+    "UnfinishedError": UNFINISHED,
+    "UnfinishedStoreError": UNFINISHED,
+    "UnfinishedRunError": UNFINISHED,
+    "UnreachableError": FAILED,
+    "PlanError": NO_FIT,
+    "DestinationError": BAD_INPUT,
+}
+"""Codes of errors by the names of their classes, whose modules need not be imported for it."""
+_LOST = {
+    "FutureCancelledError",
+    "FuturesCancelledError",
+    "CommClosedError",
+    "ClusterLostError",
+    "NoWorkersError",
+}
 _RESUME, _DEBUG = "rfcdask.resume", "rfcdask.debug"
 
 
@@ -90,136 +98,36 @@ def _fail(ctx: click.Context, error: Exception) -> None:
     if is_lost_cluster(error):
         text = f"{_lost(error)} {_how_to_go_on(ctx)}"
     else:
-        text = sentence(error, expected=code != FAILED, command=ctx.invoked_subcommand)
+        text = sentence(error, expected=code != FAILED)
     _say(f"Error: {text}", fg="red")
     if code == FAILED and not debug:
         _say("Call again with --debug for the traceback.")
     ctx.exit(code)
 
 
+def _class_names(error: BaseException) -> set[str]:
+    return {kind.__name__ for kind in type(error).__mro__}
+
+
 def exit_code(error: BaseException) -> int:
     """Return the exit code that stands for an exception."""
-    if _is(error, "rfcdask.data.errors", "UnfinishedStoreError") or isinstance(
-        error, UnfinishedError
-    ):
-        return UNFINISHED
-    if _is(error, "rfcdask.data.errors", "UnreachableError"):
-        return FAILED
-    if type(error).__name__ == "PlanError":
-        return NO_FIT
-    expected = isinstance(error, _BAD) or _is(error, "rfcdask.persist.files", "DestinationError")
-    return BAD_INPUT if expected else FAILED
+    known = [code for name, code in _CODES.items() if name in _class_names(error)]
+    return known[0] if known else BAD_INPUT if isinstance(error, _BAD_INPUT) else FAILED
 
 
-def _is(error: BaseException, module: str, name: str) -> bool:
-    """Tell whether an error is of a class, without importing the module for it."""
-    found = getattr(sys.modules.get(module), name, None)
-    return found is not None and isinstance(error, found)
-
-
-def sentence(error: BaseException, *, expected: bool = True, command: str | None = None) -> str:
+def sentence(error: BaseException, *, expected: bool = True) -> str:
     """Return an error as one line; an unexpected one with its kind."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{os.fspath(error.filename)}: {error.strerror}."
     text = " ".join(str(error).split())
-    text = in_settings(text) if command == "run" else in_options(text)
     if not text:
         return type(error).__name__
     return text if expected or isinstance(error, MemoryError) else f"{type(error).__name__}: {text}"
 
 
-_PYTHON_ONLY = "pass columns= with the names of the columns to take, or "
-_FLAGS = {
-    _PYTHON_ONLY: "",
-    "overwrite=True": "--overwrite",
-    "nan='drop'": "--drop-nan",
-    "label=False": "--no-labels",
-    "zero_based=True": "--zero-based",
-    "header=True": "--header",
-    "rfcdask.ingest(source, dest, shuffle=True)": "rfcdask ingest SOURCE DEST --shuffle",
-    "(n_candidates)": "(--candidates)",
-    "(n_components)": "(--components)",
-    "(n_rows)": "(--sample-rows)",
-    "(X.rechunk)": "(rfcdask ingest --block-size)",
-    "rfcdask.ingest": "rfcdask ingest",
-}
-_OPTIONS = {
-    "n_components": "components",
-    "n_candidates": "candidates",
-    "n_rows": "sample-rows",
-    "n_columns": "columns",
-    "block_size": "block-size",
-    "label_weight": "label-weight",
-    "test_size": "test-size",
-    "threads_per_worker": "threads",
-    "rows": "rows",
-} | {
-    name: name
-    for name in [
-        "label",
-        "format",
-        "task",
-        "delimiter",
-        "project",
-        "scale",
-        "dtype",
-        "compressor",
-        "kernel",
-        "gamma",
-        "alpha",
-        "epochs",
-        "loss",
-        "folds",
-        "strategy",
-    ]
-}
-_ARGUMENT = re.compile(rf"(?<![\w/.])({'|'.join(_OPTIONS)})=('[^']*'|[\w.+-]*\w)?(?![\w=]*/)")
-
-
-_SETTING = re.compile(r"(?<![\w/.-])([a-z_]+)=('[^']*'|[\w.+-]*\w)?(?![\w=]*/)")
-
-
-def in_settings(text: str) -> str:
-    """Return a message of the Python interface in the words of ``rfcdask run``.
-
-    It has an option for the label and ``--set name=value`` for its settings; what else tells how to
-    read a file is an option of ``rfcdask ingest``.
-    """
-    from dataclasses import fields
-
-    from rfcdask.pipeline.settings import Settings
-
-    known = {field.name for field in fields(Settings)}
-
-    def said(found: re.Match[str]) -> str:
-        name, value = found[1], (found[2] or "").strip("'")
-        if text[: found.start()].endswith("--set "):
-            return found[0]
-        if name == "overwrite":
-            return "--overwrite"
-        if name == "label" and value != "False":
-            return f"--label {value}".rstrip()
-        if name in known and name != "label":
-            return f"--set {name}={value}"
-        option = in_options(found[0])
-        return found[0] if option == found[0] else f"{option} (of rfcdask ingest)"
-
-    text = text.replace(_PYTHON_ONLY, "")
-    return _SETTING.sub(said, text)
-
-
-def in_options(text: str) -> str:
-    """Return a message of the Python interface in the words of the command line."""
-    for argument, option in _FLAGS.items():
-        text = text.replace(argument, option)
-    return _ARGUMENT.sub(
-        lambda found: f"--{_OPTIONS[found[1]]} {(found[2] or '').strip(chr(39))}".rstrip(), text
-    )
-
-
 def is_lost_cluster(error: BaseException) -> bool:
     """Tell whether the scheduler went away while work was under way."""
-    return any(_is(error, module, name) for module, name in _LOST)
+    return not _LOST.isdisjoint(_class_names(error))
 
 
 def _lost(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Outputs that are whole under their final name, or not there at all.
+"""What commands print, and outputs that are whole under their final name or not there at all.
 
 Everything is written to ``NAME.unfinished`` beside its place and moved when it is done. What make
 or Snakemake finds is complete, and a command that was killed goes on from what it left there.
@@ -6,16 +6,50 @@ or Snakemake finds is complete, and a command that was killed goes on from what 
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from rfcdask.cli.common import on_interrupt
+import click
+
+from rfcdask.cli.errors import ReaderGoneError, on_interrupt
+from rfcdask.cli.options import is_quiet
 from rfcdask.persist import files
 from rfcdask.persist.files import UNFINISHED, follow_link, replace_folder
+from rfcdask.persist.untrusted import redacted
+
+
+def note(text: str) -> None:
+    """Say something on stderr, unless ``--quiet``."""
+    if not is_quiet():
+        with suppress(OSError):  # nobody may be reading it, and the work goes on
+            click.echo(redacted(text), err=True)
+
+
+def emit(text: str) -> None:
+    """Write data to stdout; when nobody reads it any more, the command ends without a word."""
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise ReaderGoneError from None
+
+
+def show(data: Any, text: str, as_json: bool) -> None:
+    """Print a result: as JSON for machines, else as text."""
+    emit(to_json(data) if as_json else redacted(text))
+
+
+def to_json(data: Any) -> str:
+    """Return strict JSON: numbers of numpy as numbers, what is not finite as null, no passwords."""
+    from rfcdask.pipeline.folder import plain
+
+    return json.dumps(redacted(plain(data)), indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def unfinished(dest: str | os.PathLike[str]) -> Path:
@@ -61,7 +95,7 @@ def whole_store(dest: str, overwrite: bool) -> Iterator[str]:
         yield dest
         return
     target = Path(dest)
-    if _is_unfinished_store(target):  # begun by rfcdask.ingest in Python
+    if store_state(target) is False:  # begun by rfcdask.ingest in Python
         yield dest
         return
     require_free(dest, overwrite)
@@ -86,14 +120,8 @@ def remove(folder: Path) -> None:
 
 def store_state(path: Path) -> bool | None:
     """Tell a finished store (True) from an unfinished one (False) and from anything else (None)."""
-    import json
-
     try:
         attributes = json.loads((path / "zarr.json").read_text())["attributes"]
         return bool(attributes["complete"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-
-
-def _is_unfinished_store(target: Path) -> bool:
-    return store_state(target) is False

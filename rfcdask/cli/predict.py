@@ -1,4 +1,4 @@
-"""``rfcdask predict``: predicted labels of all rows, by their own names."""
+"""Commands that use a saved model: ``transform``, ``predict`` and ``score``."""
 
 from __future__ import annotations
 
@@ -10,19 +10,68 @@ from typing import Any
 
 import click
 
-from rfcdask.cli import common
+from rfcdask.cli import options as opt
 from rfcdask.cli.errors import ReaderGoneError
-from rfcdask.cli.inputs import check_data, file_options
+from rfcdask.cli.inputs import check_data, is_store
 from rfcdask.cli.outputs import (
     move_into_place,
+    note,
     remove,
     require_free,
+    show,
     store_state,
     unfinished,
     whole_file,
+    whole_store,
 )
+from rfcdask.cli.saved import load_model, require_learner, rows_for
+from rfcdask.cli.stores import show_store
 
 ENDINGS = (".csv", ".npy", ".zarr")
+
+
+@click.command()
+@click.argument("model")
+@click.argument("data")
+@click.argument("dest")
+@opt.setting_options(block_size=None)
+@opt.overwrite_option("a store")
+@opt.file_options
+@opt.work_options
+def transform(model: str, data: str, dest: str, overwrite: bool, **options: Any) -> None:
+    """Write the features that MODEL gives the rows of DATA to a store at DEST.
+
+    DEST is a store like any other, with the labels of DATA where there are some: other commands
+    read it, and so does rfcdask.open_dataset.
+
+    \b
+    Example:
+      rfcdask transform model data.zarr features.zarr
+    """
+    import rfcdask as rf
+
+    check_data(data, options)
+    saved = load_model(model)
+    if saved.features is None:
+        raise ValueError(f"{model} has no feature map: it learns from the columns themselves.")
+    size = options["block_size"]
+    layout: dict[str, Any] = {} if size is None else {"block_size": size}
+    with (
+        opt.session(options) as client,
+        whole_store(dest, overwrite) as to,
+        rows_for(saved, data, options, client, labels=True) as dataset,
+    ):
+        features = saved.features.transform(dataset.X)
+        rows = features if dataset.y is None else (features, dataset.y)
+        rf.ingest(
+            rows,
+            to,
+            task=dataset.attrs.get("task") or "auto",
+            overwrite=overwrite or not is_store(data),  # a temporary store is never the same again
+            client=client,
+            **layout,
+        )
+    show_store(dest, options["as_json"])
 
 
 @click.command()
@@ -34,22 +83,13 @@ ENDINGS = (".csv", ".npy", ".zarr")
     type=click.Choice(["labels", "scores", "probabilities"]),
     default="labels",
     show_default=True,
-    help="What to write of each row; probabilities need --loss log_loss in fit.",
+    help="What to write of each row; probabilities need --learner logistic in fit.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
-@file_options
-@common.scheduler_options
-@common.output_options
-def predict(
-    model: str,
-    data: str,
-    dest: str,
-    output: str,
-    overwrite: bool,
-    scheduler: str | None,
-    threads: int | None,
-    **options: Any,
-) -> None:
+@opt.overwrite_option("a file")
+@opt.file_options
+@opt.scheduler_options("threads")
+@opt.output_options
+def predict(model: str, data: str, dest: str, output: str, overwrite: bool, **options: Any) -> None:
     """Write what MODEL predicts for the rows of DATA, in their order, to DEST.
 
     DEST ends in .csv, .npy or .zarr; - is CSV on stdout, and the default. Labels of DATA are not
@@ -60,8 +100,6 @@ def predict(
       rfcdask predict model new.csv predicted.csv
       rfcdask predict model data.zarr --quiet | sort | uniq -c
     """
-    from rfcdask.cli.using import load_model, require_learner, rows_for
-
     if dest != "-":
         if Path(dest).suffix not in ENDINGS:
             raise click.BadParameter(f"{dest!r} must end in {', '.join(ENDINGS)}, or be -.")
@@ -71,13 +109,13 @@ def predict(
     saved = load_model(model)
     require_learner(saved, model)
     with (
-        common.session(scheduler, threads) as client,
+        opt.session(options) as client,
         rows_for(saved, data, options, client, labels=False) as dataset,
     ):
         lazy = _lazily(saved, dataset.X, output)
         _write(lazy, _header(saved, output), dest, overwrite, client)
     if dest != "-":
-        common.note(f"{dest}: {lazy.shape[0]:,} rows")
+        note(f"{dest}: {lazy.shape[0]:,} rows")
 
 
 def _require_replaceable(target: Path) -> None:
@@ -98,7 +136,8 @@ def _lazily(saved: Any, X: Any, output: str) -> Any:
         raise ValueError("--output scores is for classes; a regression's labels are its scores.")
     if output == "probabilities" and not hasattr(saved.learner, "predict_proba"):
         raise ValueError(
-            "--output probabilities needs a model fitted with --learner sgd --loss log_loss."
+            "--output probabilities needs a model fitted with --learner logistic, or --loss "
+            "log_loss."
         )
     return getattr(saved.whole, name[output])(X)
 
@@ -172,3 +211,74 @@ def _write_zarr(lazy: Any, target: Path, client: Any) -> None:
         array[start : start + len(block)] = block.astype("T") if text else block
         start += len(block)
     move_into_place(work, target)
+
+
+@click.command()
+@click.argument("model")
+@click.argument("data")
+@click.option(
+    "--held-out",
+    is_flag=True,
+    help="Only the rows that 'fit --test-size' held out of the same store.",
+)
+@opt.file_options
+@opt.work_options
+def score(model: str, data: str, held_out: bool, **options: Any) -> None:
+    """Print the accuracy of MODEL on DATA, or R2 for numbers.
+
+    \b
+    Examples:
+      rfcdask score model test.csv
+      rfcdask score model data.zarr --json
+    """
+    if options["no_label"]:
+        raise click.UsageError("score compares with labels: leave --no-label out.")
+    check_data(data, options)
+    if held_out and not is_store(data):
+        raise ValueError(
+            f"--held-out needs the store that {model} was fitted on, and {data} is a file, whose "
+            "rows were shuffled for the fit: ingest it once, and fit and score the store."
+        )
+    saved = load_model(model)
+    require_learner(saved, model)
+    with (
+        opt.session(options) as client,
+        rows_for(saved, data, options, client, labels=True) as dataset,
+    ):
+        if held_out:
+            dataset = _held_out(saved, dataset, model, data)
+        if dataset.y is None:
+            raise ValueError(_no_labels(saved.data.get("label_name"), data))
+        _note_other_label(saved.data.get("label_name"), dataset, data, options["label"])
+        value = float(saved.whole.score(dataset.X, dataset.y))
+        rows = dataset.shape[0]
+    metric = "accuracy" if hasattr(saved.learner, "classes_") else "R2"
+    result = {"metric": metric, "score": value, "rows": rows, "model": model, "data": data}
+    show(result, f"{metric} {value:.4f} on {rows:,} rows", options["as_json"])
+
+
+def _no_labels(name: str | None, data: str) -> str:
+    known = "" if name is None or is_store(data) else f" its column {name!r} is missing,"
+    return f"{data} has no labels to compare with:{known} pass --label."
+
+
+def _note_other_label(known: str | None, dataset: Any, data: str, asked: Any) -> None:
+    found = dataset.attrs.get("label_name")
+    if asked is None and known and found and found != known:
+        note(f"{data}: labels are taken from {found!r}, and the model learned {known!r}.")
+
+
+def _held_out(saved: Any, dataset: Any, model: str, data: str) -> Any:
+    share, known = saved.about.get("test_size"), saved.data
+    if share is None:
+        raise ValueError(f"{model} was fitted on all rows: fit it with --test-size.")
+    labels = known.get("label_checksum")
+    if dataset.shape[0] != known.get("rows") or labels not in (
+        None,
+        dataset.attrs.get("label_checksum"),
+    ):
+        raise ValueError(
+            f"{data} is not the store that {model} was fitted on: it has other rows, or has them in"
+            " another order. Give that store, or fit the model on this one."
+        )
+    return dataset.split(share, saved.about["seed"])[1]

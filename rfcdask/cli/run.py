@@ -1,4 +1,4 @@
-"""``rfcdask run``: from data to a model and a report."""
+"""``rfcdask run``: from data to a model and a report; ``rfcdask fit``: to the model alone."""
 
 from __future__ import annotations
 
@@ -6,22 +6,19 @@ from typing import Any
 
 import click
 
-from rfcdask.cli.common import (
-    emit,
-    json_option,
-    note,
-    on_interrupt,
-    output_options,
-    progress_on_stderr,
-    to_json,
-)
-from rfcdask.cli.errors import UnfinishedError
+from rfcdask.cli import options as opt
+from rfcdask.cli.errors import on_interrupt
+from rfcdask.cli.inputs import check_data, is_store
+from rfcdask.cli.outputs import emit, note, require_free, show, to_json, unfinished
+from rfcdask.pipeline.settings import COMPARING, Settings, describe
+
+ALL = tuple(Settings.__dataclass_fields__)
+WORK = ("scheduler", "threads", "ignore_plan")
+FIT = tuple(name for name in ALL if name not in COMPARING)
 
 
 def _list_settings(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from rfcdask.pipeline.settings import describe
-
         for name, default, about in describe():
             click.echo(f"{name + '=' + default:<30}  {about}")
         ctx.exit()
@@ -30,7 +27,7 @@ def _list_settings(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @click.command(
     epilog="\b\nExamples:\n  rfcdask run\n"
     "  rfcdask run flights.csv --label late --out flights-run\n"
-    "  rfcdask run higgs.zarr --scheduler tcp://10.0.0.1:8786 --set sizes=300,1000\n"
+    "  rfcdask run higgs.zarr --scheduler tcp://10.0.0.1:8786 --sizes 300,1000\n"
     "  rfcdask run --resume"
 )
 @click.argument("source", required=False, metavar="[PATH]")
@@ -41,15 +38,8 @@ def _list_settings(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     metavar="DIR",
     help="Folder for the report, the results, the model, the log and the data made.",
 )
-@click.option("--label", metavar="COLUMN", help="Label column by name or number, where unclear.")
-@click.option("--config", metavar="FILE", help="TOML file with settings.")
-@click.option(
-    "--set",
-    "pairs",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="One setting, such as sizes=100,300; may be given again.",
-)
+@click.option("--resume", is_flag=True, help="Go on after the last finished phase.")
+@opt.overwrite_option("a run")
 @click.option(
     "--list-settings",
     is_flag=True,
@@ -58,36 +48,13 @@ def _list_settings(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     callback=_list_settings,
     help="List all settings with their defaults and exit.",
 )
-@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Seed.  [default: 0]")
-@click.option("--resume", is_flag=True, help="Go on after the last finished phase.")
-@click.option("--overwrite", is_flag=True, help="Replace a run that is there.")
-@click.option(
-    "--scheduler",
-    metavar="ADDRESS|FILE",
-    help="Dask scheduler to work on: tcp://... or tls://..., a scheduler file, 'local' for a "
-    "cluster of processes here, or 'threads'.  [default: DASK_SCHEDULER_ADDRESS if set, else "
-    "local]",
-)
-@click.option(
-    "--threads",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Threads of a cluster here.  [default: one a core]",
-)
-@json_option
-@output_options
+@opt.setting_options(*ALL)
+@opt.pipeline_options
+@opt.scheduler_options("local")
+@opt.json_option
+@opt.output_options
 def run(
-    source: str | None,
-    out: str,
-    label: str | None,
-    config: str | None,
-    pairs: tuple[str, ...],
-    seed: int | None,
-    resume: bool,
-    overwrite: bool,
-    scheduler: str | None,
-    threads: int | None,
-    as_json: bool,
+    source: str | None, out: str, resume: bool, overwrite: bool, as_json: bool, **options: Any
 ) -> None:
     """Go from data to a model and a report, in one go.
 
@@ -99,40 +66,24 @@ def run(
     """
     if resume and overwrite:
         raise click.UsageError("--resume goes on with a run and --overwrite replaces it: give one.")
-    settings = _settings(config, pairs, seed, label)
-    from rfcdask.pipeline import RunFolder, UnfinishedRunError, run_job
+    settings = opt.given_settings(options)
+    if source is not None and not resume:
+        check_data(source, options)
+    from rfcdask.pipeline import RunFolder, run_job
 
     folder = RunFolder.at(out)
-    on_interrupt(f"Interrupted; what is finished stays. To go on: {folder.resume_hint()}")
-    try:
-        with progress_on_stderr():
-            results = run_job(
-                source,
-                out,
-                settings=settings,
-                scheduler=scheduler,
-                threads=threads,
-                resume=resume,
-                overwrite=overwrite,
-                say=note,
-            )
-    except UnfinishedRunError as error:
-        raise UnfinishedError(str(error)) from error
+    on_interrupt(f"Interrupted; what is finished stays. To go on: {folder.resume_command}")
+    with opt.progress_on_stderr():
+        results = run_job(
+            source,
+            out,
+            settings=settings,
+            resume=resume,
+            overwrite=overwrite,
+            say=note,
+            **{name: options[name] for name in WORK},
+        )
     emit(to_json(results) if as_json else _summary(results, folder))
-
-
-def _settings(
-    config: str | None, pairs: tuple[str, ...], seed: int | None, label: str | None
-) -> dict[str, Any]:
-    from rfcdask.pipeline.settings import from_pairs, from_toml
-
-    settings = from_toml(config) if config else {}
-    settings |= from_pairs(pairs)
-    if seed is not None:
-        settings["seed"] = seed
-    if label is not None:
-        settings["label"] = int(label) if label.lstrip("-").isdigit() else label
-    return settings
 
 
 def _summary(results: dict[str, Any], folder: Any) -> str:
@@ -146,3 +97,69 @@ def _summary(results: dict[str, Any], folder: Any) -> str:
             f"Report: {folder.report}",
         ]
     )
+
+
+@click.command()
+@click.argument("data")
+@click.argument("model")
+@opt.overwrite_option("a model")
+@opt.setting_options(*FIT, test_size=None)
+@opt.pipeline_options
+@opt.work_options
+def fit(data: str, model: str, overwrite: bool, as_json: bool, **options: Any) -> None:
+    """Choose features for DATA, train on them, and write the folder MODEL.
+
+    DATA is a store, or a file that is read into one first. MODEL holds all that predicting needs:
+    column means and deviations, the features, the coefficients and the names of the classes.
+    --method none trains on the columns themselves, --learner none writes the feature map alone.
+
+    What will not fit the memory is refused (exit code 3). Interrupted, it goes on when it is
+    called again with the same arguments.
+
+    \b
+    Examples:
+      rfcdask fit data.zarr model --n-components 50
+      rfcdask fit data.csv model2 --label target --method compressed --test-size 0.2
+      rfcdask fit data.zarr model3 --tuned tune.json --learner ridge
+    """
+    settings = opt.given_settings(options)
+    if settings.get("method") == "none" and settings.get("learner") == "none":
+        raise click.UsageError("--method none with --learner none leaves nothing to fit.")
+    target = require_free(model, overwrite)
+    if target.exists() and not (target / "model.json").is_file():
+        raise FileExistsError(f"{model} is no saved model: choose another path.")
+    check_data(data, options)
+    work = unfinished(model)
+    on_interrupt(f"Interrupted: call the same command again to go on; {work} keeps what is done.")
+    if not is_store(data):
+        note(f"{data} is no store: reading it into {work}/data.zarr first, which is gone later.")
+    from rfcdask.pipeline import fit_model
+
+    with opt.progress_on_stderr():
+        result = fit_model(
+            data,
+            model,
+            settings=settings,
+            overwrite=overwrite,
+            say=note,
+            **{name: options[name] for name in WORK},
+        )
+    show(result, _text(result), as_json)
+
+
+def _text(result: dict[str, Any]) -> str:
+    parts = f"{result['n_components']} {result['map']} features, {result['learner']}"
+    if result["map"] == "none":
+        parts = f"{result['learner']} on {result['columns']} columns"
+    lines = [f"{result['model']}: {parts}"]
+    if result.get("heldout_error") is not None:
+        lines.append(f"kernel error on held-out pairs: {result['heldout_error']:.4g}")
+    columns = "standardized" if result["standardized"] else "as they are, all in -1..1"
+    lines.append(
+        f"trained on {result['rows']:,} rows in {result['seconds']:.1f} s, columns {columns}"
+    )
+    if result.get("score") is not None:
+        lines.append(
+            f"{result['metric']} on {result['test_rows']:,} held-out rows: {result['score']:.4f}"
+        )
+    return "\n".join(lines)

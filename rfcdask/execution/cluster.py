@@ -88,10 +88,7 @@ def connect(
     ...     client is None
     True
     """
-    target = where
-    if target is None:
-        configured = dask.config.get("scheduler-address", None)
-        target = os.environ.get("DASK_SCHEDULER_ADDRESS") or configured or "local"
+    target = chosen_scheduler(where)
     with ExitStack() as stack:
         if hasattr(target, "scheduler_info") and hasattr(target, "submit"):  # a client
             yield target
@@ -125,6 +122,29 @@ def current_client(client: Any = None) -> Any:
         return Client.current()
     except ValueError:
         return None
+
+
+def chosen_scheduler(where: Any, default: str = "local") -> Any:
+    """Return where to compute: as given, else as the environment or Dask's configuration says."""
+    if where is not None:
+        return where
+    chosen = os.environ.get("DASK_SCHEDULER_ADDRESS") or dask.config.get("scheduler-address", None)
+    return chosen or default
+
+
+def share_threads(where: Any, threads: int | None) -> dict[str, Any]:
+    """Return the arguments with which :func:`connect` takes so many threads here in all."""
+    if threads is None:
+        return {}
+    if where == "threads":
+        return {"threads_per_worker": threads}
+    if where == "local":
+        workers = max(1, round(threads / CORES_PER_WORKER))
+        return {"n_workers": workers, "threads_per_worker": -(-threads // workers)}
+    raise ValueError(
+        f"threads={threads} is for work on this machine, but the scheduler {where} has its own "
+        "workers."
+    )
 
 
 @contextmanager

@@ -1,9 +1,17 @@
-"""A whole run, from data to report: phases with products on disk, so that any of them can fail."""
+"""A whole run, from data to report: phases with products on disk, so that any of them can fail.
 
-from rfcdask.pipeline.folder import OtherRunError, RunExistsError, RunFolder, UnfinishedRunError
-from rfcdask.pipeline.results import comparable
-from rfcdask.pipeline.run import run_job
-from rfcdask.pipeline.settings import Settings, SettingsError
+Names are imported when they are first used: the command line offers the settings, whose file
+imports nothing heavy, as options.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rfcdask.pipeline.folder import OtherRunError, RunExistsError, RunFolder, UnfinishedRunError
+    from rfcdask.pipeline.results import comparable
+    from rfcdask.pipeline.run import fit_model, run_job
+    from rfcdask.pipeline.settings import Settings, SettingsError
 
 __all__ = [
     "OtherRunError",
@@ -13,5 +21,21 @@ __all__ = [
     "SettingsError",
     "UnfinishedRunError",
     "comparable",
+    "fit_model",
     "run_job",
 ]
+
+_HOME = dict.fromkeys(("OtherRunError", "RunExistsError", "RunFolder"), "folder") | {
+    "UnfinishedRunError": "folder",
+    "comparable": "results",
+    "fit_model": "run",
+    "run_job": "run",
+    "Settings": "settings",
+    "SettingsError": "settings",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,38 +1,44 @@
-"""What every phase of a run is given, and what it finds again of the phases before it."""
+"""What every phase is given, what it finds again of the phases before it, and its memory."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import dask.config
 import numpy as np
+import psutil
 
 from rfcdask.data import Dataset, open_dataset
+from rfcdask.execution.failures import workers_of
 from rfcdask.kernels.arrays import Array
 from rfcdask.linear.standardize import Standardizer
 from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import open_npz, redacted
 from rfcdask.pipeline.folder import RunFolder, damage_of, read_json
-from rfcdask.pipeline.settings import Settings
+from rfcdask.pipeline.settings import Settings, renamed
 
 FEATURE_BLOCK = 24 * 2**20
 """Bytes of the features of one block: a few of them are in memory for each thread."""
+METER_SECONDS = 0.1
+CHILDREN_EVERY = 20
+"""Looks between two listings of the children: a listing goes through all processes there are."""
 
 Say = Callable[[str], None]
 
 
 class Sample(NamedTuple):
-    """Rows in memory, standardized like all others: to learn from, and held out."""
+    """Rows in memory, standardized like all others: to learn from, and held out where some are."""
 
     X: Array
-    y: Array
-    test: Array
-    labels: Array
+    y: Any
+    test: Any
+    labels: Any
 
 
 @dataclass
@@ -44,7 +50,13 @@ class Context:
     source: str | None
     client: Any
     say: Say
+    ignore_plan: bool = False
     done: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def compares(self) -> bool:
+        """Whether maps are compared, as ``run`` does and ``fit`` does not."""
+        return self.folder.final_model is None
 
     def product(self, phase: str) -> dict[str, Any]:
         """Return what a finished phase found."""
@@ -54,25 +66,27 @@ class Context:
     @property
     def used(self) -> dict[str, Any]:
         """All settings, with what was settled from the data."""
-        settled: dict[str, Any] = self.product("data")["settled"]
-        return self.settings.to_dict() | settled
+        return self.settings.to_dict() | renamed(self.product("data")["settled"])
 
     @property
-    def largest(self) -> int:
-        """The largest number of features."""
-        return int(max(self.used["sizes"]))
+    def n_components(self) -> int:
+        """The number of features of the final model."""
+        wanted = self.used["n_components"]  # runs of older versions did not settle it
+        return int(max(self.used["sizes"]) if wanted == "auto" else wanted)
 
     @cached_property
     def stored(self) -> Dataset:
         """All rows as they are on disk, in blocks fit for this run."""
-        place = self.product("data")["path"]
-        if (self.folder.data / "zarr.json").is_file():
-            place = str(self.folder.data)  # the folder may have been moved since it was recorded
-        elif self.source is not None and place == redacted(self.source):
-            place = self.source  # the record has no credentials
-        dataset = open_dataset(place)
-        row_bytes = 4 * max(self.largest, dataset.shape[1])
+        dataset = open_dataset(self._place())
+        row_bytes = 4 * max(self.n_components, dataset.shape[1])
         return dataset.with_smaller_blocks(row_bytes, FEATURE_BLOCK)
+
+    def _place(self) -> Any:
+        if (self.folder.data / "zarr.json").is_file():
+            return self.folder.data  # the record names it too, but the folder may have moved
+        place = self.product("data")["path"]
+        # The record has no credentials.
+        return self.source if self.source and place == redacted(self.source) else place
 
     @cached_property
     def standardizer(self) -> Standardizer | None:
@@ -80,9 +94,11 @@ class Context:
         return Standardizer.of(self.stored) if self.used["standardize"] else None
 
     @cached_property
-    def _parts(self) -> tuple[Dataset, Dataset]:
+    def _parts(self) -> tuple[Dataset, Any]:
         dataset = self.stored.standardize() if self.used["standardize"] else self.stored
-        return dataset.split(self.used["test_size"], random_state=self.settings.seed)
+        if not self.used["test_size"]:
+            return dataset, None
+        return dataset.split(self.used["test_size"], random_state=self.settings.random_state)
 
     @property
     def train(self) -> Dataset:
@@ -91,22 +107,26 @@ class Context:
 
     @property
     def test(self) -> Dataset:
-        """The rows held out, lazily."""
-        return self._parts[1]
+        """The rows held out, lazily; there are none in a fit that learns from all."""
+        test: Dataset = self._parts[1]
+        return test
 
     @cached_property
     def sample(self) -> Sample:
-        """The rows on which maps are compared."""
+        """The rows on which maps are chosen and compared."""
         path = self.folder.sample
-        record = phase_file(self.folder, 3, "sample")
-        again = f"remove {record} and call with --resume to make it again"
+        record = self.folder.phase(3, "sample")
+        again = f"remove {record} and call again (rfcdask run with --resume) to make it again"
         with damage_of(path, again), open_npz(path) as stored:
-            return Sample(*(stored[name] for name in Sample._fields))
+            needed = Sample._fields if self.compares else ("X",)
+            found = {name: stored[name] for name in {*needed, *stored} & {*Sample._fields}}
+            return Sample(**(dict.fromkeys(Sample._fields) | found))
 
     def keep_sample(self, sample: Sample) -> None:
-        """Write the rows on which maps are compared."""
+        """Write the rows on which maps are chosen and compared."""
+        there = {name: part for name, part in sample._asdict().items() if part is not None}
         with atomic_file(self.folder.sample) as file:
-            np.savez(file, **sample._asdict())
+            np.savez(file, **there)
 
     def log(self, text: str) -> None:
         """Add a line with the time to the run's log."""
@@ -117,15 +137,10 @@ class Context:
     def load_finished(self, names: list[str]) -> None:
         """Take up the records of finished phases, up to the first that is missing."""
         for number, name in enumerate(names, 1):
-            path = phase_file(self.folder, number, name)
+            path = self.folder.phase(number, name)
             if not path.is_file():
                 return
             self.done[name] = read_json(path, "product")
-
-
-def phase_file(folder: RunFolder, number: int, name: str) -> Any:
-    """Return where a phase's record lies."""
-    return folder.phases / f"{number:02d}-{name}.json"
 
 
 @contextmanager
@@ -133,3 +148,61 @@ def in_this_process() -> Iterator[None]:
     """Compute small arrays on threads here instead of sending them to the cluster."""
     with dask.config.set(scheduler="threads"):
         yield
+
+
+class MemoryMeter:
+    """Looks ten times a second at the memory of this process, its children and workers elsewhere.
+
+    Parameters
+    ----------
+    remote : distributed.Client, optional
+        A client whose workers are no children of this process; they are asked at each lap.
+    """
+
+    def __init__(self, remote: Any = None) -> None:
+        self._remote = remote
+        self._me = psutil.Process()
+        self._family = self._list()
+        self._peak = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="rfcdask-memory", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def lap(self) -> int:
+        """Return the largest sum of resident bytes since the last call."""
+        self._family = self._list()
+        peak, self._peak = max(self._peak, self._here()), 0
+        return peak + self._elsewhere()
+
+    def _watch(self) -> None:
+        looks = 0
+        while not self._stop.wait(METER_SECONDS):
+            looks += 1
+            if looks % CHILDREN_EVERY == 0:
+                self._family = self._list()
+            self._peak = max(self._peak, self._here())
+
+    def _list(self) -> list[psutil.Process]:
+        return [self._me, *self._me.children(recursive=True)]
+
+    def _here(self) -> int:
+        return sum(map(_resident, self._family))
+
+    def _elsewhere(self) -> int:
+        if self._remote is None:
+            return 0
+        return sum(worker.memory for worker in workers_of(self._remote).values())
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:  # it ended between the listing and the look
+        return 0

@@ -1,4 +1,7 @@
-"""The first phase: rows on disk, and what follows from their number and kind."""
+"""The first phases: rows on disk, what follows from their number and kind, and what it will take.
+
+What was left open in the settings is settled here, once, and recorded with the data.
+"""
 
 from __future__ import annotations
 
@@ -22,30 +25,34 @@ from rfcdask.data.location import Location, is_url
 from rfcdask.data.sources.base import Survey
 from rfcdask.data.sources.detect import detect_format, expand, open_zarr, opened_source
 from rfcdask.data.sources.labels import Labels
+from rfcdask.features.methods import METHODS
 from rfcdask.linear.standardize import wants_standardizing
 from rfcdask.pipeline.context import Context
 from rfcdask.pipeline.settings import Settings
+from rfcdask.planning import plan
 
 SIZES = (50, 100, 300)
 CANDIDATES = 5000
 COMPARE_ROWS = 50_000
 TEST_ROWS = 200_000
 COMPARE_TEST_ROWS = 50_000
+ERROR_ROWS = 5000
+"""Held-out rows on all pairs of which kernel errors are measured."""
 SAMPLE_BYTES = 64 * 2**20
 """What the rows to learn from, and those held out, may each take in the comparison."""
 WIDEST = 10_000
-"""More columns than this are not written as dense rows."""
+"""More columns than this are not written as dense rows, unless a single model is fitted."""
 FEWEST_ROWS = 20
 
 
 def identity(source: str | None, settings: Settings) -> Any:
     """Return a JSON value that changes when the data do."""
     if source is None:
-        return ["synthetic higgs", settings.rows, settings.seed]
+        return ["synthetic higgs", settings.rows, settings.random_state]
     if _is_store(source):
         reader: Any = open_dataset(source).reader
         return ["store", str(reader.location), reader.fingerprint]
-    with opened_source(source, None, settings.label) as rows:
+    with opened_source(source, settings.format, settings.label) as rows:
         return rows.identity()
 
 
@@ -67,11 +74,13 @@ def _is_store(source: str) -> bool:
 def prepare_data(run: Context) -> dict[str, Any]:
     """Make, ingest or open the data set, and settle what was left open."""
     dataset, path = _dataset(run)
-    _require_classes(dataset, run.source or "the data")
-    settled = settle(run.settings, dataset)
-    counts = list(dataset.class_counts(client=run.client).values())
-    block = max(dataset.reader.sizes)
-    row_bytes = dataset.shape[1] * dataset.reader.dtype.itemsize
+    classes = [] if dataset.classes is None else dataset.classes.tolist()
+    labels = Labels("<f8", tuple(classes) or None) if dataset.reader.label_dtype else None
+    _check_labels(run, labels, dataset.shape[0], run.source or "the data")
+    settled = settle(run.settings, dataset, compares=run.compares)
+    counts = list(dataset.class_counts(client=run.client).values()) if classes else []
+    known = describe_store(dataset, path)
+    kept = ("columns", "column_names", "label_name", "dtype", "bytes", "blocks", "block_bytes")
     return {
         "path": path,
         "settled": settled,
@@ -82,79 +91,91 @@ def prepare_data(run: Context) -> dict[str, Any]:
             "rows": dataset.shape[0],
             "train_rows": dataset.shape[0] - settled["test_size"],
             "test_rows": settled["test_size"],
-            "columns": dataset.shape[1],
-            "column_names": names_in_file(dataset),
-            "label_name": dataset.attrs.get("label_name"),
-            "classes": [str(label) for label in _classes(dataset)],
+            "classes": [str(label) for label in classes],
             "class_counts": counts,
-            "dtype": str(dataset.reader.dtype),
-            "bytes": dataset.shape[0] * row_bytes,
-            "blocks": len(dataset.reader.sizes),
-            "block_bytes": block * row_bytes,
-            "shuffled": bool(dataset.attrs.get("shuffled")),
-        },
+            "shuffled": known["shuffled"],
+        }
+        | {name: known[name] for name in kept},
     }
 
 
+def describe_store(dataset: Dataset, path: str) -> dict[str, Any]:
+    """Return what a store holds, for machines."""
+    attrs, reader = dataset.attrs, dataset.reader
+    width = reader.n_columns * reader.dtype.itemsize
+    noted = ("label_name", "task", "scale", "seed", "dropped_rows", "source", "format", "version")
+    return {
+        "path": path,
+        "rows": dataset.shape[0],
+        "columns": dataset.shape[1],
+        "column_names": names_in_file(dataset),
+        "dtype": str(reader.dtype),
+        "classes": None if dataset.classes is None else dataset.classes.tolist(),
+        "blocks": len(reader.sizes),
+        "block_rows": max(reader.sizes),
+        "block_bytes": max(reader.sizes) * width,
+        "bytes": dataset.shape[0] * width,
+        "shuffled": bool(attrs.get("shuffled")),
+        "projected_from": None if dataset.projection is None else dataset.projection.n_columns,
+    } | {name: attrs.get(name) for name in noted}
+
+
 def _dataset(run: Context) -> tuple[Dataset, str]:
-    settings = run.settings
-    if (run.folder.data / "zarr.json").is_file():
+    settings, place = run.settings, run.folder.data
+    if (place / "zarr.json").is_file():
         try:  # killed after the last block and before the phase was recorded
-            return open_dataset(run.folder.data), str(run.folder.data)
+            return open_dataset(place), str(place)
         except UnfinishedStoreError:
             run.log("data: going on with an unfinished store")
     common: dict[str, Any] = {
         "block_size": parse_bytes(settings.block_size),
+        "random_state": settings.random_state,
         "client": run.client,
     }
     if run.source is None:
-        made = synthetic(
-            "higgs",
-            settings.rows,
-            dest=run.folder.data,
-            random_state=settings.seed,
-            **common,
-        )
-        return made, str(run.folder.data)
+        return synthetic("higgs", settings.rows, dest=place, **common), str(place)
     if _is_store(run.source):
         return open_dataset(run.source), run.source
+    asked = settings.to_dict()
+    reading = ("label", "format", "delimiter", "header", "zero_based", "task", "nan")
     read = ingest(
         run.source,
-        run.folder.data,
-        label=settings.label,
-        task=settings.task,
-        nan=settings.nan,
+        place,
         project=settings.project,
         shuffle=settings.shuffle,
-        random_state=settings.seed,
         check=lambda survey: _check_survey(survey, run),
+        **{name: asked[name] for name in reading},
         **common,
     )
-    return read, str(run.folder.data)
+    return read, str(place)
 
 
 def _check_survey(survey: Survey, run: Context) -> None:
-    _require_label_classes(survey.labels, survey.n_rows, _name(run.source))
-    if survey.n_columns > WIDEST and run.settings.project is None:
+    """Refuse rows that cannot be used before they are written."""
+    name = _name(run.source)
+    _check_labels(run, survey.labels, None, name)
+    if run.compares and survey.n_columns > WIDEST and run.settings.project is None:
         raise DataError(
-            f"{_name(run.source)} has {survey.n_columns:,} columns, too many for dense rows: pass "
-            "--set project=250 to project them to 250."
+            f"{name} has {survey.n_columns:,} columns, too many for dense rows: pass project=250 "
+            "to project them to 250."
         )
 
 
-def _require_classes(dataset: Dataset, name: str) -> None:
-    if dataset.shape[0] < FEWEST_ROWS:
+def _check_labels(run: Context, labels: Labels | None, n_rows: int | None, name: str) -> None:
+    settings = run.settings
+    if not run.compares:
+        if labels is None and (
+            settings.learner != "none" or settings.method == "compressed-labels"
+        ):
+            raise DataError(
+                f"{name} has no labels to learn from: name the label column with --label, or pass "
+                "--learner none for a feature map alone."
+            )
+        return
+    if n_rows is not None and n_rows < FEWEST_ROWS:
         raise DataError(
-            f"{name} has {dataset.shape[0]} rows; give at least {FEWEST_ROWS}, so that some can be "
-            "held out."
+            f"{name} has {n_rows} rows; give at least {FEWEST_ROWS}, so that some can be held out."
         )
-    if dataset.reader.label_dtype is None:
-        _require_label_classes(None, dataset.shape[0], name)
-    if dataset.classes is None:
-        _require_label_classes(Labels("<f8", None), dataset.shape[0], name)
-
-
-def _require_label_classes(labels: Labels | None, n_rows: int, name: str) -> None:
     if labels is None:
         raise DataError(
             f"{name} has no labels, and a run compares classifiers: name the label column with "
@@ -163,49 +184,49 @@ def _require_label_classes(labels: Labels | None, n_rows: int, name: str) -> Non
     if labels.classes is None:
         raise DataError(
             f"{name} has numbers as targets, not classes, and a run compares classifiers: use "
-            "rf.SGDRegressor or rf.Ridge on rf.CompressedFeatures, or pass --set "
+            "rfcdask fit, or rf.SGDRegressor or rf.Ridge on rf.CompressedFeatures, or pass "
             "task=classification if each number is a class."
         )
-
-
-def _classes(dataset: Dataset) -> list[Any]:
-    known = dataset.classes
-    assert known is not None  # checked before
-    found: list[Any] = known.tolist()
-    return found
 
 
 def _name(source: str | None) -> str:
     return "synthetic higgs" if source is None else source.rstrip("/").rpartition("/")[2]
 
 
-def settle(settings: Settings, dataset: Dataset) -> dict[str, Any]:
-    """Return the settings that depend on the data: fewer of everything when there are few rows."""
+def settle(settings: Settings, dataset: Dataset, *, compares: bool = True) -> dict[str, Any]:
+    """Return the settings that depend on the data: fewer of everything when there are few rows.
+
+    Parameters
+    ----------
+    settings : Settings
+    dataset : Dataset
+        All rows.
+    compares : bool
+        Whether maps are compared on a sample, for which a few rows are held out at least.
+    """
     n, p = dataset.shape
-    test = settings.test_size
-    if test == "auto":
-        n_test = min(n // 5, TEST_ROWS)
-    else:
-        n_test = int(test) if float(test) >= 1 else int(np.ceil(float(test) * n))
-    if not 0 < n_test < n - FEWEST_ROWS // 2:
-        raise DataError(f"test_size={test} leaves too few of {n} rows to learn from.")
+    n_test = _held_out(settings.test_size, n, compares)
     n_train = n - n_test
+    sizes, n_components = _sizes(settings, n_train, compares)
     affordable = max(1000, SAMPLE_BYTES // (p * 4))
-    sizes = settings.sizes
-    if isinstance(sizes, str):
-        sizes = [size for size in SIZES if size <= n_train // 4] or [max(2, n_train // 4)]
+    if not compares:
+        affordable = max(affordable, settings.n_rows + 1000)  # as many as the map looks at
     candidates = settings.n_candidates
     if isinstance(candidates, str):
         candidates = max(min(CANDIDATES, 10 * n_train), 2 * max(sizes))
     if max(sizes) > candidates:
         raise DataError(
-            f"sizes={max(sizes)} features cannot be chosen from n_candidates={candidates}: pass "
-            "--set n_candidates with a larger number."
+            f"n_components={max(sizes)} features cannot be chosen from n_candidates={candidates}: "
+            "raise n_candidates."
         )
     standardize = settings.standardize
+    method = settings.method
+    if method == "auto":
+        method = "compressed" if dataset.classes is None else "compressed-labels"
     return {
         "test_size": n_test,
-        "sizes": list(sizes),
+        "sizes": sizes,
+        "n_components": n_components,
         "n_candidates": int(candidates),
         "n_rows": min(settings.n_rows, n_train),
         "standardize": wants_standardizing(dataset) if standardize == "auto" else standardize,
@@ -213,8 +234,80 @@ def settle(settings: Settings, dataset: Dataset) -> dict[str, Any]:
         "compare_test_rows": _at_most(
             settings.compare_test_rows, n_test, min(COMPARE_TEST_ROWS, affordable)
         ),
+        "method": method,
+        "methods": list(dict.fromkeys([*settings.methods, method])),
+        "learner": _learner(settings, dataset),
     }
 
 
-def _at_most(wish: int | str, there: int, default: int) -> int:
-    return min(there, default if isinstance(wish, str) else wish)
+def _held_out(wanted: float | str | None, n: int, compares: bool) -> int:
+    if wanted is None:
+        if compares:
+            raise DataError("test_size=none leaves no rows to compare maps on.")
+        return 0
+    if wanted == "auto":
+        return min(n // 5, TEST_ROWS)
+    n_test = int(wanted) if float(wanted) >= 1 else int(np.ceil(float(wanted) * n))
+    if not 0 < n_test < n - (FEWEST_ROWS // 2 if compares else 0):
+        raise DataError(f"test_size={wanted} leaves too few of {n} rows to learn from.")
+    return n_test
+
+
+def _sizes(settings: Settings, n_train: int, compares: bool) -> tuple[list[int], int]:
+    """Return the numbers of features to compare, and that of the final model."""
+    wanted, sizes = settings.n_components, settings.sizes
+    if isinstance(sizes, str):
+        sizes = [size for size in SIZES if size <= n_train // 4] or [max(2, n_train // 4)]
+        if not isinstance(wanted, str):
+            sizes = [size for size in sizes if size < wanted]
+    n_components = max(sizes) if isinstance(wanted, str) else wanted
+    return (sorted({*sizes, n_components}) if compares else [n_components]), n_components
+
+
+def _learner(settings: Settings, dataset: Dataset) -> str:
+    learner, numbers = settings.learner, dataset.classes is None
+    if learner == "auto":
+        learner = "sgd" if numbers or settings.loss != "auto" else "svm"
+    if numbers and learner in ("svm", "logistic"):
+        raise DataError(
+            f"learner={learner} is for classes, and the labels are numbers: use ridge or sgd."
+        )
+    if settings.loss != "auto" and learner != "sgd":
+        raise DataError(f"loss={settings.loss} is for learner=sgd, not for {learner}.")
+    return learner
+
+
+def _at_most(wanted: int | str, there: int, default: int) -> int:
+    return min(there, default if isinstance(wanted, str) else wanted)
+
+
+def make_plan(run: Context) -> dict[str, Any]:
+    """Plan choosing, comparing and training; raise where memory will not suffice."""
+    used, size = run.used, run.n_components
+    maps, trains = used["method"] != "none", used["learner"] != "none"
+    steps = {"fit": maps, "compare": run.compares, "train": trains}
+    candidates = not run.compares and maps and not METHODS[used["method"]].has_candidates
+    compared = {
+        "methods": used["methods"],
+        "sizes": used["sizes"],
+        "compare_rows": used["compare_rows"],
+        "test_rows": used["compare_test_rows"],
+        "error_rows": ERROR_ROWS,
+    }
+    found = plan(
+        run.train,
+        n_components=size,
+        n_candidates=size if candidates else used["n_candidates"],
+        n_rows=used["n_rows"],
+        refine=used["refine"],
+        epochs=1 if used["learner"] == "ridge" else used["epochs"],
+        persist=False,
+        steps=[step for step, wanted in steps.items() if wanted],
+        client=run.client,
+        probe=run.compares,
+        **(compared if run.compares else {}),
+    )
+    if not run.ignore_plan:
+        found.check()
+    planned: dict[str, Any] = found.to_dict()
+    return planned

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import uuid
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from rfcdask.persist.files import PARTIAL, atomic_file, discard, exclusive_lock
 
 FORMAT = 1
 """Raised when a run that was begun by an older version cannot be gone on with."""
-
-
+RESULTS_FORMAT = 1
+"""That of results.json, which ``rfcdask compare`` writes too."""
+LOCK = ".lock"
 _PARTS = (PARTIAL, ".part")
 """How names of half written files end, here and in earlier versions."""
 
@@ -34,66 +36,34 @@ class OtherRunError(ValueError):
     """The folder's run has other settings or other data than were asked for."""
 
 
-@dataclass(frozen=True)
 class RunFolder:
-    """Names of everything that a run writes."""
+    """Names of everything that a run writes.
 
-    path: Path
+    Parameters
+    ----------
+    path : Path
+    model : path, optional
+        The model that ``rfcdask fit`` writes in the end, whose work this folder holds; None for
+        ``rfcdask run``, whose folder stays.
+    """
+
+    def __init__(self, path: Path, model: str | os.PathLike[str] | None = None) -> None:
+        self.path, self.final_model = path, model
+        self.begun = path / "run.json"  # what was asked for; written first
+        self.data = path / "data.zarr"  # the store, when the run wrote one
+        self.sample = path / "sample.npz"  # rows on which maps are chosen and compared
+        self.phases = path / "phases"  # one file for each finished phase
+        self.maps = path / "maps"  # fitted maps that later phases need
+        self.checkpoint = path / "training.npz"  # state of training
+        self.model = path / "model"  # the trained model
+        self.log = path / "run.log"  # what happened when
+        self.report = path / "report.html"  # the page for people
+        self.results = path / "results.json"  # the numbers; written last
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> RunFolder:
         """Return the folder at a path, which need not exist."""
         return cls(Path(path).expanduser().absolute())
-
-    @property
-    def begun(self) -> Path:
-        """What was asked for; written first."""
-        return self.path / "run.json"
-
-    @property
-    def data(self) -> Path:
-        """The store, when the run wrote one."""
-        return self.path / "data.zarr"
-
-    @property
-    def sample(self) -> Path:
-        """Rows on which maps are compared."""
-        return self.path / "sample.npz"
-
-    @property
-    def phases(self) -> Path:
-        """One file for each finished phase."""
-        return self.path / "phases"
-
-    @property
-    def maps(self) -> Path:
-        """Fitted maps that later phases need."""
-        return self.path / "maps"
-
-    @property
-    def checkpoint(self) -> Path:
-        """State of training."""
-        return self.path / "training.npz"
-
-    @property
-    def model(self) -> Path:
-        """The trained model."""
-        return self.path / "model"
-
-    @property
-    def log(self) -> Path:
-        """What happened when."""
-        return self.path / "run.log"
-
-    @property
-    def report(self) -> Path:
-        """The page for people."""
-        return self.path / "report.html"
-
-    @property
-    def results(self) -> Path:
-        """The numbers; written last."""
-        return self.path / "results.json"
 
     @property
     def is_run(self) -> bool:
@@ -104,6 +74,11 @@ class RunFolder:
     def is_finished(self) -> bool:
         """Whether the run came to its end."""
         return self.is_run and self.results.is_file()
+
+    @property
+    def holds_work(self) -> bool:
+        """Whether anything lies here that took time to make."""
+        return any(part.exists() for part in (self.data, self.maps, self.checkpoint, self.model))
 
     def clear(self) -> None:
         """Remove what a run wrote, `begun` last, and nothing else.
@@ -129,6 +104,10 @@ class RunFolder:
             for part in (*self.path.glob(f"*{end}"), *self.phases.glob(f"*{end}")):
                 discard(part)
 
+    def phase(self, number: int, name: str) -> Path:
+        """Return where a phase's record lies."""
+        return self.phases / f"{number:02d}-{name}.json"
+
     def refuse_links(self) -> None:
         """Raise when anything in the folder is a link: writing through it would change that."""
         for place, folders, files in os.walk(self.path):
@@ -136,7 +115,7 @@ class RunFolder:
                 if os.path.islink(path := os.path.join(place, name)):
                     raise OtherRunError(
                         f"{path} is a link, and a run writes through none: put there what it leads "
-                        "to, or pass --overwrite instead of --resume to begin anew."
+                        f"to, or {self.how_to_begin_anew}."
                     )
 
     def require_free(self, *, overwrite: bool) -> None:
@@ -151,9 +130,9 @@ class RunFolder:
             return
         strangers = sorted(item.name for item in self.path.iterdir() if item.name != LOCK)
         if strangers:
+            remedy = "remove it" if self.final_model else "choose another with --out"
             raise RunExistsError(
-                f"{self.path} is no folder of a run ({strangers[0]} lies there): choose another "
-                "with --out."
+                f"{self.path} is no folder of a run ({strangers[0]} lies there): {remedy}."
             )
 
     def _taken(self) -> Exception:
@@ -167,22 +146,27 @@ class RunFolder:
             "to begin anew."
         )
 
-    def resume_hint(self) -> str:
-        """Return the command that goes on with this run."""
+    @property
+    def how_to_begin_anew(self) -> str:
+        """What to do with a run that cannot be gone on with."""
+        instead = "" if self.final_model else " instead of --resume"
+        return f"pass --overwrite{instead} to begin anew"
+
+    @property
+    def resume_command(self) -> str:
+        """What to call after an interruption."""
+        if self.final_model:
+            return "the same command again"
         where = "" if self.path == Path("rfcdask-run").absolute() else f" --out {self.path}"
         return f"rfcdask run --resume{where}"
 
-
-LOCK = ".lock"
-
-
-def locked(folder: RunFolder) -> AbstractContextManager[None]:
-    """Keep a second process out of the folder; the lock goes with the process."""
-    refusal = RunExistsError(
-        f"another process is running in {folder.path}: wait for it, or choose another folder with "
-        "--out."
-    )
-    return exclusive_lock(folder.path / LOCK, refusal)
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep a second process out of the folder; the lock goes with the process."""
+        other = "model" if self.final_model else "folder with --out"
+        refusal = RunExistsError(
+            f"another process is running in {self.path}: wait for it, or choose another {other}."
+        )
+        return exclusive_lock(self.path / LOCK, refusal)
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -203,7 +187,22 @@ def read_json(path: Path, *needed: str) -> dict[str, Any]:
 
 def damage_of(path: Path, remedy: str | None = None) -> AbstractContextManager[None]:
     """Say of every fault in the block that a file of the run is damaged."""
-    remedy = remedy or "remove it and call with --resume to make it again"
+    remedy = remedy or "remove it and call again (rfcdask run with --resume) to make it again"
     return untrusted.faults_as(
         lambda why: OtherRunError(f"{path} is damaged ({why}): {remedy}."), OtherRunError
     )
+
+
+def plain(value: Any) -> Any:
+    """Return a value made of what JSON knows; numbers that are not finite become null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):  # numpy arrays and numbers
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)

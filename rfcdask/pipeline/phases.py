@@ -1,26 +1,24 @@
-"""The phases of a run, in order, and the loop that does those which are not done yet."""
+"""The phases of a run and of a fit, in order, and the loop that does those not done yet."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rfcdask.persist.untrusted import redacted
-from rfcdask.pipeline.choose import compare_maps, draw_sample, select, settle_kernel
-from rfcdask.pipeline.context import Context, phase_file
-from rfcdask.pipeline.data import prepare_data
-from rfcdask.pipeline.folder import write_json
-from rfcdask.pipeline.learn import learn_linear, score, train
-from rfcdask.pipeline.meter import MemoryMeter
-from rfcdask.pipeline.planning import make_plan
-from rfcdask.pipeline.results import plain
+from rfcdask.pipeline.context import Context, MemoryMeter
+from rfcdask.pipeline.data import make_plan, prepare_data
+from rfcdask.pipeline.folder import plain, write_json
+from rfcdask.pipeline.maps import compare_maps, draw_sample, select, settle_kernel
+from rfcdask.pipeline.settings import Settings
+from rfcdask.pipeline.training import score, train, train_linear
 
 
 @dataclass(frozen=True)
 class Phase:
-    """One step of a run: its product is written when it is done, and found again by `--resume`."""
+    """One step of a run: its product is written when it is done, and found again later."""
 
     name: str
     title: str
@@ -28,38 +26,53 @@ class Phase:
     rows: Callable[[Context], int | None] = lambda run: None
 
 
-PHASES = (
-    Phase("data", "bringing the data to disk", prepare_data, lambda run: run.stored.shape[0]),
-    Phase("plan", "planning", make_plan),
-    Phase(
-        "sample",
-        "fetching a sample",
-        draw_sample,
-        lambda run: len(run.sample.y) + len(run.sample.labels),
-    ),
-    Phase("linear", "training a linear model on the columns", learn_linear, lambda run: _all(run)),
-    Phase("kernel", "settling the kernel", settle_kernel),
-    Phase("select", "choosing features", select, lambda run: run.used["n_rows"]),
-    Phase("compare", "comparing feature maps", compare_maps, lambda run: len(run.sample.y)),
-    Phase(
-        "train",
-        "training on the features of all rows",
-        train,
-        lambda run: run.product("train")["epochs"] * run.train.shape[0],
-    ),
-    Phase("score", "scoring on held-out rows", score, lambda run: run.test.shape[0]),
+DATA = Phase("data", "bringing the data to disk", prepare_data, lambda run: run.stored.shape[0])
+PLAN = Phase("plan", "planning", make_plan)
+SAMPLE = Phase("sample", "fetching a sample", draw_sample, lambda run: _sampled(run))
+KERNEL = Phase("kernel", "settling the kernel", settle_kernel)
+SELECT = Phase("select", "choosing features", select, lambda run: run.used["n_rows"])
+TRAIN = Phase(
+    "train",
+    "training on the features of all rows",
+    train,
+    lambda run: run.product("train")["epochs"] * run.train.shape[0],
 )
+SCORE = Phase("score", "scoring on held-out rows", score, lambda run: int(run.used["test_size"]))
+PHASES = (
+    DATA,
+    PLAN,
+    SAMPLE,
+    Phase(
+        "linear",
+        "training a linear model on the columns",
+        train_linear,
+        lambda run: run.stored.shape[0],
+    ),
+    KERNEL,
+    SELECT,
+    Phase("compare", "comparing feature maps", compare_maps, lambda run: len(run.sample.X)),
+    TRAIN,
+    SCORE,
+)
+"""The phases of ``rfcdask run``."""
 
 
-def _all(run: Context) -> int:
-    return run.stored.shape[0]
+def phases_of_fit(settings: Settings) -> tuple[Phase, ...]:
+    """Return the same phases without the comparison, and without what was not asked for."""
+    maps = () if settings.method == "none" else (SAMPLE, KERNEL, SELECT)
+    scored = settings.test_size is not None and settings.learner != "none"
+    return (DATA, PLAN, *maps, TRAIN, *((SCORE,) if scored else ()))
 
 
-def run_phases(run: Context, meter: MemoryMeter) -> None:
+def _sampled(run: Context) -> int:
+    return sum(run.product("sample").values())
+
+
+def run_phases(run: Context, phases: Sequence[Phase], meter: MemoryMeter) -> None:
     """Do every phase that has no record yet."""
-    run.load_finished([phase.name for phase in PHASES])
-    for number, phase in enumerate(PHASES, 1):
-        place = f"[{number}/{len(PHASES)}] {phase.title}"
+    run.load_finished([phase.name for phase in phases])
+    for number, phase in enumerate(phases, 1):
+        place = f"[{number}/{len(phases)}] {phase.title}"
         if phase.name in run.done:
             run.log(f"phase {phase.name}: done before")
             run.say(f"{place}: done before")
@@ -68,26 +81,16 @@ def run_phases(run: Context, meter: MemoryMeter) -> None:
         run.say(f"{place} ...")
         meter.lap()
         start = time.perf_counter()
-        _finish(run, number, phase, phase.work(run), start, meter)
-
-
-def _finish(
-    run: Context,
-    number: int,
-    phase: Phase,
-    product: dict[str, Any],
-    start: float,
-    meter: MemoryMeter,
-) -> None:
-    record = {"name": phase.name, "product": redacted(plain(product))}
-    run.done[phase.name] = record
-    record |= {
-        "seconds": time.perf_counter() - start,
-        "peak_bytes": meter.lap(),
-        "rows": phase.rows(run),
-    }
-    write_json(phase_file(run.folder, number, phase.name), record)
-    run.log(
-        f"phase {phase.name}: done in {record['seconds']:.2f} s, "
-        f"peak {record['peak_bytes'] / 2**20:.0f} MiB"
-    )
+        product = phase.work(run)
+        record = {"name": phase.name, "product": redacted(plain(product))}
+        run.done[phase.name] = record
+        record |= {
+            "seconds": time.perf_counter() - start,
+            "peak_bytes": meter.lap(),
+            "rows": phase.rows(run),
+        }
+        write_json(run.folder.phase(number, phase.name), record)
+        run.log(
+            f"phase {phase.name}: done in {record['seconds']:.2f} s, "
+            f"peak {record['peak_bytes'] / 2**20:.0f} MiB"
+        )

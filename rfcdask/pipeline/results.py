@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import os
 import platform
 import shlex
 import sys
@@ -18,10 +16,9 @@ from rfcdask.kernels.threads import available_cpus
 from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import redacted
 from rfcdask.pipeline.context import Context
-from rfcdask.pipeline.folder import write_json
+from rfcdask.pipeline.folder import RESULTS_FORMAT, plain, write_json
 from rfcdask.pipeline.report import recommend, render
 
-FORMAT = 1
 PACKAGES = ("dask", "distributed", "numba", "numpy", "scikit-learn", "scipy", "zarr")
 TIMED = ("seconds", "fit_seconds", "train_seconds", "microseconds_per_row", "rows_per_second")
 
@@ -39,13 +36,14 @@ def write_results(run: Context, scheduler: str) -> dict[str, Any]:
 def collect(run: Context, scheduler: str) -> dict[str, Any]:
     """Put the products of all phases together."""
     scored = run.product("score")
-    selection = {k: v for k, v in run.product("select").items() if k != "seconds"}
+    left_out = ("seconds", "n_features", "heldout_error")
+    selection = {k: v for k, v in run.product("select").items() if k not in left_out}
     return {
-        "format": FORMAT,
+        "format": RESULTS_FORMAT,
         "rfcdask": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(["rfcdask", "run", *([redacted(run.source)] if run.source else [])]),
-        "seed": run.settings.seed,
+        "seed": run.settings.random_state,
         "settings": run.used,
         "versions": {"python": platform.python_version(), **{n: version(n) for n in PACKAGES}},
         "machine": describe_machine(run.client, scheduler),
@@ -97,16 +95,3 @@ def _without_times(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k: _without_times(v) for k, v in value.items() if k not in TIMED}
     return [_without_times(item) for item in value] if isinstance(value, list) else value
-
-
-def plain(value: Any) -> Any:
-    """Return a value made of what JSON knows; numbers that are not finite become null."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return os.fspath(value) if isinstance(value, os.PathLike) else value

@@ -1,38 +1,41 @@
-"""One call from data to report: new runs, runs to go on with, and what may not be mixed."""
+"""One call from data to report, or to a model: new runs, and runs to go on with."""
 
 from __future__ import annotations
 
+import json
 import os
+import time
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import dask.config
 
 from rfcdask._version import __version__
 from rfcdask.data.location import require_shared
-from rfcdask.execution.cluster import connect
+from rfcdask.data.sources.detect import expand
+from rfcdask.execution.cluster import chosen_scheduler, connect, share_threads
 from rfcdask.persist import untrusted
-from rfcdask.persist.files import disk_errors
+from rfcdask.persist.files import UNFINISHED, disk_errors, follow_link
+from rfcdask.persist.models import load, save
 from rfcdask.persist.untrusted import HIDDEN, redacted
-from rfcdask.pipeline.context import Context, Say
+from rfcdask.pipeline.context import Context, MemoryMeter, Say
 from rfcdask.pipeline.data import absolute, identity
 from rfcdask.pipeline.folder import (
     FORMAT,
     OtherRunError,
     RunFolder,
     damage_of,
-    locked,
+    plain,
     read_json,
     write_json,
 )
-from rfcdask.pipeline.meter import MemoryMeter
-from rfcdask.pipeline.phases import run_phases
+from rfcdask.pipeline.phases import PHASES, Phase, phases_of_fit, run_phases
 from rfcdask.pipeline.results import write_results
-from rfcdask.pipeline.settings import Settings, from_mapping, show
-
-CORES_A_WORKER = 4
+from rfcdask.pipeline.settings import Settings, SettingsError, from_mapping, renamed, show
+from rfcdask.pipeline.training import about_model
 
 
 def run_job(
@@ -44,6 +47,7 @@ def run_job(
     threads: int | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    ignore_plan: bool = False,
     progress: Any = None,
     say: Say | None = None,
 ) -> dict[str, Any]:
@@ -73,6 +77,8 @@ def run_job(
         those of the run.
     overwrite : bool
         Replace a run that is there.
+    ignore_plan : bool
+        Begin even if it will not fit the memory.
     progress : bool, str or callable, optional
         See :func:`rfcdask.execution.progress.track`.
     say : callable, optional
@@ -100,17 +106,99 @@ def run_job(
         _require_run(folder)
     else:
         folder.require_free(overwrite=overwrite)
-        Settings(**given)  # a wrong value must not cost the run that is there
+        _require_comparison(Settings(**given))  # a wrong value must not cost the run that is there
         _find(absolute(source))
-    with disk_errors(folder.path):
-        folder.path.mkdir(parents=True, exist_ok=True)
-    with disk_errors(folder.path), locked(folder), _progress(progress):
+    where = chosen_scheduler(scheduler, "local")
+    with _working_in(folder, progress):
         begun = _go_on(folder, source, given) if resume else _begin(folder, source, given)
         if folder.is_finished:
             folder.tidy()
-            results: dict[str, Any] = read_json(folder.results)
-            return results
-        return _run(folder, begun, scheduler, threads, say or (lambda line: None))
+            return read_json(folder.results)
+        with _opened(folder, begun, PHASES, where, threads, say, ignore_plan) as run:
+            results = write_results(run, _shown(where))
+            run.log(f"run done: {folder.report}")
+        folder.tidy()
+        return results
+
+
+def fit_model(
+    source: str | os.PathLike[str],
+    model: str | os.PathLike[str],
+    *,
+    settings: Mapping[str, Any] | None = None,
+    scheduler: Any = None,
+    threads: int | None = None,
+    overwrite: bool = False,
+    ignore_plan: bool = False,
+    progress: Any = None,
+    say: Say | None = None,
+) -> dict[str, Any]:
+    """Choose features, train on them and save the model: a run without comparison and report.
+
+    What is done is kept in ``MODEL.unfinished``; called again with the same arguments, it goes on
+    from there. With the same settings the model is that of :func:`run_job`.
+
+    Parameters
+    ----------
+    source : path or URL
+        A store, or a file that is read into one first.
+    model : path
+        Folder to write, as :func:`rfcdask.save` does.
+    settings : mapping, optional
+        As in :func:`run_job`; no rows are held out unless ``test_size`` is given.
+    scheduler, threads, ignore_plan, progress, say
+        As in :func:`run_job`; by default the work is done by threads of this process.
+    overwrite : bool
+        Replace a model that is there, and begin anew where an unfinished fit has other settings.
+
+    Returns
+    -------
+    dict
+        What is to be said of the model: its parts, sizes, errors and score.
+    """
+    started = time.perf_counter()
+    target = follow_link(Path(model)).absolute()
+    folder = RunFolder(target.with_name(target.name + UNFINISHED), model)
+    given = {"test_size": None} | from_mapping(settings or {})
+    asked = Settings(**given)
+    if asked.method == "none" and asked.learner == "none":
+        raise SettingsError("method=none with learner=none leaves nothing to fit.")
+    where = chosen_scheduler(scheduler, "threads")
+    with _working_in(folder, progress):
+        try:
+            begun = _begin_or_go_on(folder, source, asked, overwrite, say)
+            phases = phases_of_fit(asked)
+            with _opened(folder, begun, phases, where, threads, say, ignore_plan) as run:
+                result: dict[str, Any] = plain(_about_fit(run))
+                about = about_model(run) | {name: result.get(name) for name in ("metric", "score")}
+                save(load(folder.model), model, overwrite=overwrite, about=redacted(plain(about)))
+        except BaseException:
+            if not folder.holds_work:
+                folder.clear()
+            raise
+        folder.clear()
+    return result | {"seconds": time.perf_counter() - started}
+
+
+def _about_fit(run: Context) -> dict[str, Any]:
+    used, data, chosen = run.used, run.product("data")["data"], run.done.get("select")
+    selected = chosen["product"] if chosen else {}
+    found = {
+        "model": run.folder.final_model,
+        "map": used["method"],
+        "n_components": selected.get("n_features"),
+        "gamma": run.product("kernel")["gamma"] if chosen else None,
+        "heldout_error": selected.get("heldout_error"),
+        "learner": used["learner"],
+        "standardized": used["standardize"],
+        "rows": data["train_rows"],
+        "columns": data["columns"],
+    }
+    if "score" in run.done:
+        scored = run.product("score")
+        metric = "accuracy" if "accuracy" in scored else "R2"
+        found |= {"test_rows": data["test_rows"], "metric": metric, "score": scored[metric]}
+    return found
 
 
 def _require_run(folder: RunFolder) -> None:
@@ -120,15 +208,34 @@ def _require_run(folder: RunFolder) -> None:
         )
 
 
+def _require_comparison(settings: Settings) -> None:
+    for name in ("method", "learner"):
+        if getattr(settings, name) == "none":
+            raise SettingsError(f"{name}=none leaves no model to report on: use rfcdask fit.")
+
+
 def _find(source: str | None) -> None:
     """Raise early, before an older run is removed, when the data are not there."""
-    from rfcdask.data.sources.detect import expand
-
     if source is not None:
         expand(source)
 
 
-def _begin(folder: RunFolder, source: Any, given: dict[str, Any]) -> dict[str, Any]:
+@contextmanager
+def _working_in(folder: RunFolder, progress: Any) -> Iterator[None]:
+    """Make the folder and keep others out; that of a fit is not left behind for nothing."""
+    shown = {} if progress is None else {"rfcdask.progress": progress}
+    with disk_errors(folder.path), dask.config.set(shown):
+        folder.path.mkdir(parents=True, exist_ok=True)
+        try:
+            with folder.locked():
+                yield
+        finally:
+            if folder.final_model is not None:
+                with suppress(OSError):  # unless something lies there
+                    folder.path.rmdir()
+
+
+def _begin(folder: RunFolder, source: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     place = absolute(source)
     settings = Settings(**given)
     data = identity(place, settings)
@@ -144,7 +251,27 @@ def _begin(folder: RunFolder, source: Any, given: dict[str, Any]) -> dict[str, A
     return begun | {"source": place}
 
 
-def _go_on(folder: RunFolder, source: Any, given: dict[str, Any]) -> dict[str, Any]:
+def _begin_or_go_on(
+    folder: RunFolder, source: Any, asked: Settings, overwrite: bool, say: Say | None
+) -> dict[str, Any]:
+    """Go on with the same fit; begin where there is none, or nothing of it that took time."""
+    given = asked.to_dict()
+    if not folder.is_run:
+        folder.require_free(overwrite=overwrite)
+    if not folder.holds_work:
+        return _begin(folder, source, given)
+    try:
+        begun = _go_on(folder, source, given)
+    except OtherRunError:
+        if not overwrite:
+            raise
+        return _begin(folder, source, given)
+    if say:
+        say(f"Going on with {folder.path}.")
+    return begun
+
+
+def _go_on(folder: RunFolder, source: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     folder.refuse_links()
     begun = _read_begun(folder)
     if begun.get("format") != FORMAT or begun.get("rfcdask") != __version__:
@@ -159,18 +286,19 @@ def _go_on(folder: RunFolder, source: Any, given: dict[str, Any]) -> dict[str, A
 
 
 def _read_begun(folder: RunFolder) -> dict[str, Any]:
-    with damage_of(folder.begun, "pass --overwrite instead of --resume to begin anew"):
+    with damage_of(folder.begun, folder.how_to_begin_anew):
         begun: dict[str, Any] = untrusted.read_json(folder.begun)
         if not isinstance(begun["source"], str | None) or "identity" not in begun:
             raise ValueError("it does not say which data it is about")
-        begun["settings"] = Settings(**begun["settings"]).to_dict()
+        begun["settings"] = Settings(**renamed(begun["settings"])).to_dict()
         return begun
 
 
 def _require_same(
-    folder: RunFolder, begun: dict[str, Any], place: str | None, given: dict[str, Any]
+    folder: RunFolder, begun: dict[str, Any], place: str | None, given: Mapping[str, Any]
 ) -> None:
-    remedy = "leave that out to go on, or pass --overwrite instead of --resume to begin anew"
+    repeat = "give the same" if folder.final_model else "leave that out"
+    remedy = f"{repeat} to go on, or {folder.how_to_begin_anew}"
     for name, value in given.items():
         before = begun["settings"][name]
         if value != before:
@@ -188,57 +316,41 @@ def _require_same(
             "URL again, with --resume."
         )
     now = identity(place, Settings(**begun["settings"]))
-    if redacted(_plain(now)) != begun["identity"]:
+    if redacted(json.loads(json.dumps(now))) != begun["identity"]:
         raise OtherRunError(
-            f"{begun['source']} has changed since the run in {folder.path} began: pass --overwrite "
-            "instead of --resume to begin anew."
+            f"{begun['source']} has changed since the run in {folder.path} began: "
+            f"{folder.how_to_begin_anew}."
         )
 
 
-def _plain(value: Any) -> Any:
-    import json
-
-    return json.loads(json.dumps(value))
-
-
-def _run(
-    folder: RunFolder, begun: dict[str, Any], scheduler: Any, threads: int | None, say: Say
-) -> dict[str, Any]:
-    where = _where(scheduler)
-    again = f"go on with {folder.resume_hint()}"
-    with disk_errors(folder.path, again), connect(where, **_size(where, threads)) as client:
-        run = Context(folder, Settings(**begun["settings"]), begun["source"], client, say)
+@contextmanager
+def _opened(
+    folder: RunFolder,
+    begun: dict[str, Any],
+    phases: Sequence[Phase],
+    where: Any,
+    threads: int | None,
+    say: Say | None,
+    ignore_plan: bool,
+) -> Iterator[Context]:
+    """Connect, do all phases that are not done yet, and give the run to whoever ends it."""
+    again = f"go on with {folder.resume_command}"
+    with disk_errors(folder.path, again), connect(where, **share_threads(where, threads)) as client:
+        said = say or (lambda line: None)
+        settings = Settings(**begun["settings"])
+        run = Context(folder, settings, begun["source"], client, said, ignore_plan)
         require_shared(client, reads=[run.source or ""], writes=folder.path)
         run.log(f"rfcdask {__version__}: run begins on {_shown(where)}")
         remote = client if where not in ("local", "threads") else None
         with MemoryMeter(remote) as meter, _logged(run):
-            run_phases(run, meter)
-            results = write_results(run, _shown(where))
-        run.log(f"run done: {folder.report}")
-    folder.tidy()
-    return results
-
-
-def _where(scheduler: Any) -> Any:
-    if scheduler is not None:
-        return scheduler
-    configured = os.environ.get("DASK_SCHEDULER_ADDRESS")
-    return configured or dask.config.get("scheduler-address", None) or "local"
+            run_phases(run, phases, meter)
+            yield run
 
 
 def _shown(where: Any) -> str:
     if isinstance(where, (str, os.PathLike)):
         return os.fspath(where)
     return str(getattr(getattr(where, "scheduler", None), "address", where))
-
-
-def _size(where: Any, threads: int | None) -> dict[str, Any]:
-    if threads is None or where not in ("local", "threads"):
-        return {}
-    if where == "threads":
-        return {"threads_per_worker": threads}
-    workers = max(1, round(threads / CORES_A_WORKER))
-    return {"n_workers": workers, "threads_per_worker": -(-threads // workers)}
 
 
 @contextmanager
@@ -260,7 +372,3 @@ def _logged(run: Context) -> Iterator[None]:
         raise
     finally:
         warnings.showwarning = before
-
-
-def _progress(choice: Any) -> Any:
-    return nullcontext() if choice is None else dask.config.set({"rfcdask.progress": choice})

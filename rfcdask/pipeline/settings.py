@@ -1,4 +1,7 @@
-"""The settings of a run: defaults, a TOML file, ``key=value`` pairs; imports nothing heavy."""
+"""The settings of ``rfcdask run`` and ``rfcdask fit`` and their defaults; imports nothing heavy.
+
+They come from defaults, a TOML file, ``key=value`` pairs, or options of the same names.
+"""
 
 from __future__ import annotations
 
@@ -7,73 +10,183 @@ import math
 import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rfcdask.features.methods import LABEL_WEIGHT, METHODS
 from rfcdask.persist.untrusted import faults_as, read_text
 
 KERNELS = ("rbf", "laplacian", "cauchy", "matern12", "matern32", "matern52")
-LEARNERS = ("svm", "logistic", "ridge")
+FORMATS = ("svmlight", "csv", "parquet", "npy", "npz", "zarr")
 
-
+READING = ("label", "format", "delimiter", "header", "zero_based", "nan")
+"""The settings that tell how a file is read."""
+COMPARING = ("rows", "sizes", "methods", "compare_rows", "compare_test_rows")
+"""The settings that ``fit`` has no use for."""
 CONFIG_BYTES = 2**20
 """Most bytes of a file of settings."""
+RENAMED = {"seed": "random_state"}
+"""Settings by the names they had before, as records of older runs still call them."""
 
 
 class SettingsError(ValueError):
     """A setting that does not exist, or a value it cannot have."""
 
 
-def _setting(default: Any, kind: str, about: str, choices: Sequence[str] = ()) -> Any:
-    about = f"{about} {', '.join(choices)}" if choices else about
+class Kind(NamedTuple):
+    """What a setting takes: how a value is read, how that is said, and which words there are."""
+
+    read: Callable[[Any], Any]
+    takes: str
+    choices: tuple[str, ...] = ()
+
+
+def _whole(least: int) -> Kind:
+    def read(value: Any) -> int:
+        if isinstance(value, bool) or value != int(value) or int(value) < least:
+            raise ValueError
+        return int(value)
+
+    return Kind(read, f"a whole number of at least {least}")
+
+
+def _number(value: Any, *, zero: bool) -> float:
+    if isinstance(value, (bool, str)) or not math.isfinite(value):
+        raise ValueError
+    if value < 0 or (value == 0 and not zero):
+        raise ValueError
+    return float(value)
+
+
+def _one_of(choices: Sequence[str]) -> Kind:
+    def read(value: Any) -> str:
+        word = "none" if value is None else value  # what is typed as none is read as None
+        if word not in choices:
+            raise ValueError
+        return str(word)
+
+    return Kind(read, f"one of {', '.join(choices)}", tuple(choices))
+
+
+def _or(kind: Kind, *words: str | None) -> Kind:
+    """Take some words, or None, as well."""
+    named = tuple("none" if word is None else word for word in words)
+    takes = f"{kind.takes}, or {' or '.join(named)}"
+    return Kind(lambda v: v if v in words else kind.read(v), takes, (*kind.choices, *named))
+
+
+def _list_of(kind: Kind, takes: str, *, in_order: bool = False) -> Kind:
+    """Take several values, as a list or with commas between, each once."""
+
+    def read(value: Any) -> list[Any]:
+        if isinstance(value, str):
+            value = [_read_text(part.strip()) for part in value.split(",") if part.strip()]
+        items = value if isinstance(value, (list, tuple)) else [value]
+        found = list(dict.fromkeys(kind.read(item) for item in items))
+        if not found:
+            raise ValueError
+        return sorted(found) if in_order else found
+
+    return Kind(read, f"{takes} with commas between", kind.choices)
+
+
+def _is_a(*types: type) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            raise TypeError
+        return value
+
+    return read
+
+
+def _column(value: Any) -> Any:
+    return value if value is False else _is_a(str, int)(value)
+
+
+def _share(value: Any) -> float | int:
+    found = _number(value, zero=False)
+    return found if found < 1 else COUNT.read(value)
+
+
+def _size(value: Any) -> str:
+    from dask.utils import parse_bytes
+
+    if isinstance(value, bool) or not isinstance(value, str | int) or parse_bytes(value) < 1:
+        raise ValueError
+    return str(value)
+
+
+COUNT, WHOLE = _whole(1), _whole(0)
+AUTO_COUNT, MAYBE_COUNT = _or(COUNT, "auto"), _or(COUNT, None)
+POSITIVE = Kind(lambda value: _number(value, zero=False), "a number above 0")
+NOT_NEGATIVE = Kind(lambda value: _number(value, zero=True), "a number of at least 0")
+FLAG = Kind(_is_a(bool), "true or false")
+AUTO_FLAG, MAYBE_FLAG = _or(FLAG, "auto"), _or(FLAG, None)
+TEXT = _or(Kind(_is_a(str), "text"), None)
+COLUMN = _or(Kind(_column, "a column's name or number, or false"), None)
+SIZE = Kind(_size, "a size such as 16MB")
+SHARE = _or(Kind(_share, "a share below 1, a number of rows"), "auto", None)
+GAMMA = _or(POSITIVE, "scale", "median", "tune")
+COUNTS = _or(_list_of(_whole(2), "whole numbers of at least 2", in_order=True), "auto")
+METHOD_NAMES = _list_of(_one_of(tuple(METHODS)), "words")
+METHOD = _one_of(("auto", *METHODS, "none"))
+LEARNER = _one_of(("auto", "svm", "logistic", "ridge", "sgd", "none"))
+LOSS = _one_of(("auto", "hinge", "squared_hinge", "log_loss", "squared_error", "huber"))
+TASK = _one_of(("auto", "classification", "regression"))
+
+
+def _setting(default: Any, kind: Kind, about: str) -> Any:
     given = {"default_factory": default} if callable(default) else {"default": default}
-    return field(**given, metadata={"kind": kind, "about": about, "choices": tuple(choices)})
+    return field(**given, metadata={"kind": kind, "about": about})
 
 
 # ruff: noqa: RUF009 - `_setting` only wraps dataclasses.field
 @dataclass(frozen=True)
 class Settings:
-    """Everything that decides what a run finds; ``"auto"`` is settled when the data are known."""
+    """Everything that decides what is found; ``"auto"`` is settled when the data are known."""
 
-    seed: int = _setting(0, "whole", "seed of everything that is drawn")
-    rows: int = _setting(1_000_000, "count", "rows of the data made when no file is given")
-    label: Any = _setting(None, "column", "label column by name or number, where unclear")
-    task: str = _setting("auto", "word", "what labels are:", ("auto", "classification"))
-    nan: str = _setting("raise", "word", "rows with missing values:", ("raise", "drop"))
-    project: int | None = _setting(None, "optional", "project rows to so many columns")
-    shuffle: bool = _setting(True, "flag", "shuffle the rows of files while they are read")
-    block_size: str = _setting("16MB", "size", "size of the blocks on disk")
-    test_size: float | str = _setting(
-        "auto", "share", "share of the rows held out, or their number"
+    random_state: int = _setting(0, WHOLE, "seed of everything that is drawn")
+    rows: int = _setting(1_000_000, COUNT, "rows of the data made when no file is given")
+    label: Any = _setting(None, COLUMN, "label column by name or number, where unclear")
+    format: str | None = _setting(None, _or(_one_of(FORMATS), None), "format, where unclear")
+    delimiter: str | None = _setting(None, TEXT, "between the fields of a CSV file")
+    header: bool | None = _setting(None, MAYBE_FLAG, "whether a CSV file names its columns")
+    zero_based: bool | str = _setting("auto", AUTO_FLAG, "whether svmlight columns begin at 0")
+    task: str = _setting("auto", TASK, "what labels are")
+    nan: str = _setting("raise", _one_of(("raise", "drop")), "rows with missing values")
+    project: int | None = _setting(None, MAYBE_COUNT, "project rows to so many columns")
+    shuffle: bool = _setting(True, FLAG, "shuffle the rows of files while they are read")
+    block_size: str = _setting("16MB", SIZE, "size of the blocks on disk")
+    test_size: float | str | None = _setting("auto", SHARE, "share of rows held out, or number")
+    standardize: bool | str = _setting("auto", AUTO_FLAG, "mean 0 and variance 1 in each column")
+    kernel: str = _setting("rbf", _one_of(KERNELS), "kernel")
+    gamma: float | str = _setting("median", GAMMA, "width of the kernel, a number or a rule")
+    sizes: list[int] | str = _setting("auto", COUNTS, "numbers of features to compare")
+    n_components: int | str = _setting(
+        "auto", _or(_whole(2), "auto"), "features of the final model (auto: the largest of sizes)"
     )
-    standardize: bool | str = _setting("auto", "autoflag", "mean 0 and variance 1 in each column")
-    kernel: str = _setting("rbf", "word", "kernel:", KERNELS)
-    gamma: float | str = _setting("median", "gamma", "width: a number, median, scale or tune")
-    sizes: list[int] | str = _setting("auto", "counts", "numbers of features to compare")
-    n_candidates: int | str = _setting("auto", "autocount", "random features to choose from")
-    n_rows: int = _setting(5000, "count", "rows on which features are chosen")
-    refine: int = _setting(300, "whole", "gradient steps on the chosen features")
-    label_weight: float = _setting(
-        LABEL_WEIGHT, "positive", "weight of labels in compressed-labels"
-    )
-    methods: list[str] = _setting(
-        lambda: list(METHODS)[:-1], "words", "maps to compare, of", tuple(METHODS)
-    )
-    compare_rows: int | str = _setting("auto", "autocount", "rows the compared maps learn from")
-    compare_test_rows: int | str = _setting("auto", "autocount", "held-out rows they are tried on")
+    n_candidates: int | str = _setting("auto", AUTO_COUNT, "random features to choose from")
+    n_rows: int = _setting(5000, COUNT, "rows on which features are chosen")
+    refine: int = _setting(300, WHOLE, "gradient steps on the chosen features")
+    label_weight: float = _setting(LABEL_WEIGHT, NOT_NEGATIVE, "weight of compressed-labels")
+    methods: list[str] = _setting(lambda: list(METHODS)[:-1], METHOD_NAMES, "maps to compare")
+    compare_rows: int | str = _setting("auto", AUTO_COUNT, "rows the compared maps learn from")
+    compare_test_rows: int | str = _setting("auto", AUTO_COUNT, "held-out rows they are tried on")
     method: str = _setting(
-        "compressed-labels", "word", "map of the final model, of", tuple(METHODS)
+        "auto", METHOD, "map of the final model (auto: compressed-labels for classes)"
     )
-    learner: str = _setting("svm", "word", "final model:", LEARNERS)
-    epochs: int = _setting(3, "count", "passes over the training rows")
+    learner: str = _setting("auto", LEARNER, "final model (auto: svm for classes, sgd for numbers)")
+    loss: str = _setting("auto", LOSS, "loss of the learner sgd")
+    alpha: float | str = _setting("auto", _or(POSITIVE, "auto"), "penalty of the final model")
+    C: float | None = _setting(None, _or(POSITIVE, None), "sets alpha to 1 / (C rows)")
+    epochs: int = _setting(3, COUNT, "passes over the training rows")
 
     def __post_init__(self) -> None:
         for known in fields(self):
             value = check(known.name, getattr(self, known.name))
             object.__setattr__(self, known.name, value)
-        if self.method not in self.methods:
+        if self.method in METHODS and self.method not in self.methods:
             object.__setattr__(self, "methods", [*self.methods, self.method])
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,10 +194,34 @@ class Settings:
         return asdict(self)
 
 
+def renamed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record of settings by the names they have now."""
+    return {RENAMED.get(name, name): value for name, value in record.items()}
+
+
+def kind_of(name: str) -> Kind:
+    """Return what a setting takes."""
+    kind: Kind = Settings.__dataclass_fields__[name].metadata["kind"]
+    return kind
+
+
+def about(name: str) -> str:
+    """Return the meaning of a setting, with the words it takes."""
+    said: str = Settings.__dataclass_fields__[name].metadata["about"]
+    words = [word for word in kind_of(name).choices if word != "none"]
+    return f"{said}: {', '.join(words)}" if len(words) > 1 else said
+
+
+def default_of(name: str) -> Any:
+    """Return the default of a setting."""
+    known = Settings.__dataclass_fields__[name]
+    return known.default if known.default_factory is MISSING else known.default_factory()
+
+
 def describe() -> list[tuple[str, str, str]]:
     """Return name, default and meaning of every setting."""
-    plain = Settings().to_dict()
-    return [(f.name, show(plain[f.name]), f.metadata["about"]) for f in fields(Settings)]
+    names = [known.name for known in fields(Settings)]
+    return [(name, show(default_of(name)), about(name)) for name in names]
 
 
 def show(value: Any) -> str:
@@ -102,6 +239,8 @@ def check_name(name: str, where: str) -> str:
     known = [f.name for f in fields(Settings)]
     if name in known:
         return name
+    if name in RENAMED:
+        raise SettingsError(f"{where}: {name} is called {RENAMED[name]} now.")
     near = difflib.get_close_matches(name, known, 1, 0.5)
     meant = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}."
     raise SettingsError(f"{where}: there is no setting {name!r}; {meant}")
@@ -115,25 +254,29 @@ def from_pairs(pairs: Sequence[str]) -> dict[str, Any]:
         if not equals:
             raise SettingsError(f"--set {pair}: write it as key=value.")
         name = check_name(name, f"--set {pair}")
-        found[name] = check(name, _read(text.strip()))
+        found[name] = from_text(name, text)
     return found
+
+
+def from_text(name: str, text: str) -> Any:
+    """Read the value of a setting as it is typed."""
+    return check(name, _read_text(text.strip()))
 
 
 def from_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a TOML file of settings; keys at its top or in a table ``[run]``."""
+    place = os.fspath(path)
     try:
-        with faults_as(_no_toml(path), FileNotFoundError):
+        with faults_as(
+            lambda why: SettingsError(f"{place} is no TOML file: {why}."), FileNotFoundError
+        ):
             table = tomllib.loads(read_text(Path(path), CONFIG_BYTES))
     except FileNotFoundError:
-        raise SettingsError(f"There is no file {os.fspath(path)}: give a TOML file.") from None
+        raise SettingsError(f"There is no file {place}: give a TOML file.") from None
     inner = table.pop("run", {})
     if not isinstance(inner, dict):
-        raise SettingsError(f"{os.fspath(path)}: 'run' must be a table, [run].")
-    return from_mapping(table | inner, os.fspath(path))
-
-
-def _no_toml(path: str | os.PathLike[str]) -> Callable[[str], SettingsError]:
-    return lambda why: SettingsError(f"{os.fspath(path)} is no TOML file: {why}.")
+        raise SettingsError(f"{place}: 'run' must be a table, [run].")
+    return from_mapping(table | inner, place)
 
 
 def from_mapping(values: Mapping[str, Any], where: str = "settings") -> dict[str, Any]:
@@ -144,17 +287,16 @@ def from_mapping(values: Mapping[str, Any], where: str = "settings") -> dict[str
 
 def check(name: str, value: Any) -> Any:
     """Return the value of a setting in its own type, or say what it takes."""
-    about = Settings.__dataclass_fields__[name].metadata
+    kind = kind_of(name)
     try:
-        return _KINDS[about["kind"]](value, about["choices"])
+        return kind.read(value)
     except (ValueError, TypeError, OverflowError, RecursionError):
         raise SettingsError(
-            f"{name}={show(value)[:200]} cannot be used; it is {_TAKES[about['kind']]} "
-            f"({about['about']})."
+            f"{name}={show(value)[:200]} cannot be used; it is {kind.takes} ({about(name)})."
         ) from None
 
 
-def _read(text: str) -> Any:
+def _read_text(text: str) -> Any:
     """Read what stands after the equals sign: a number, a truth value, none, or words."""
     if text.lower() in ("none", "null", ""):
         return None
@@ -162,110 +304,3 @@ def _read(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):  # also a number of too many digits
         return text
-
-
-def _whole(value: Any, least: int) -> int:
-    if isinstance(value, bool) or value != int(value) or int(value) < least:
-        raise ValueError
-    return int(value)
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, (bool, str)) or not math.isfinite(value):
-        raise ValueError
-    return float(value)
-
-
-def _one_of(value: Any, choices: Sequence[str]) -> str:
-    if value not in choices:
-        raise ValueError
-    return str(value)
-
-
-def _positive(value: Any, zero: bool = False) -> float:
-    number = _number(value)
-    if number < 0 or (number == 0 and not zero):
-        raise ValueError
-    return number
-
-
-def _share(value: Any, _: Any) -> float | int | str:
-    if value == "auto":
-        return "auto"
-    return _positive(value) if 0 < _number(value) < 1 else _whole(value, 1)
-
-
-def _items(value: Any) -> list[Any]:
-    if isinstance(value, str):
-        return [_read(part.strip()) for part in value.split(",") if part.strip()]
-    return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-def _counts(value: Any, _: Any) -> list[int] | str:
-    if value == "auto":
-        return "auto"
-    found = sorted({_whole(item, 2) for item in _items(value)})
-    if not found:
-        raise ValueError
-    return found
-
-
-def _words(value: Any, choices: Sequence[str]) -> list[str]:
-    found = list(dict.fromkeys(_one_of(item, choices) for item in _items(value)))
-    if not found:
-        raise ValueError
-    return found
-
-
-def _size(value: Any, _: Any) -> str:
-    from dask.utils import parse_bytes
-
-    if isinstance(value, bool) or not isinstance(value, str | int) or parse_bytes(value) < 1:
-        raise ValueError
-    return str(value)
-
-
-def _flag(value: Any, _: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError
-    return value
-
-
-def _column(value: Any, _: Any) -> str | int | None:
-    if value is None or isinstance(value, (str, int)):
-        return value
-    raise TypeError
-
-
-_KINDS: dict[str, Any] = {
-    "whole": lambda value, _: _whole(value, 0),
-    "count": lambda value, _: _whole(value, 1),
-    "optional": lambda value, _: None if value is None else _whole(value, 1),
-    "autocount": lambda value, _: "auto" if value == "auto" else _whole(value, 1),
-    "counts": _counts,
-    "positive": lambda value, _: _positive(value, zero=True),
-    "gamma": lambda value, _: value if value in ("scale", "median", "tune") else _positive(value),
-    "share": _share,
-    "size": _size,
-    "flag": _flag,
-    "autoflag": lambda value, _: "auto" if value == "auto" else _flag(value, _),
-    "column": _column,
-    "word": _one_of,
-    "words": _words,
-}
-_TAKES = {
-    "whole": "a whole number of at least 0",
-    "count": "a whole number of at least 1",
-    "optional": "a whole number of at least 1, or none",
-    "autocount": "a whole number of at least 1, or auto",
-    "counts": "whole numbers of at least 2 with commas between, or auto",
-    "positive": "a number of at least 0",
-    "gamma": "a number above 0, or scale, median or tune",
-    "share": "a share below 1, a number of rows, or auto",
-    "size": "a size such as 16MB",
-    "flag": "true or false",
-    "autoflag": "true, false or auto",
-    "column": "a column's name or number",
-    "word": "one word",
-    "words": "words with commas between",
-}

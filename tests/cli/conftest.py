@@ -94,7 +94,7 @@ def store(files: Path) -> Path:
     return files / "store.zarr"
 
 
-FIT = ("--components", "20", "--candidates", "200", "--sample-rows", "300", "-q")
+FIT = ("--n-components", "20", "--n-candidates", "200", "--n-rows", "300", "-q")
 
 
 @pytest.fixture(scope="package")

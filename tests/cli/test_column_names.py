@@ -20,16 +20,17 @@ from pyarrow import parquet
 
 import rfcdask as rf
 from rfcdask.cli import main
-from rfcdask.cli.using import load_model, rows_for
+from rfcdask.cli.saved import load_model, rows_for
 from rfcdask.data.columns import Names
 from rfcdask.data.errors import DataError
 from rfcdask.persist.models import describe
+from rfcdask.pipeline.settings import READING
 from tests.cli.conftest import run_cli
 
 NAMES = ("age", "height", "wind speed", "dose")
 LABEL = "status"
 ROWS = 40
-FIT = ("--map", "none", "--learner", "ridge", "-q")
+FIT = ("--method", "none", "--learner", "ridge", "-q")
 
 Call = Callable[..., Any]
 
@@ -84,10 +85,7 @@ def call(place: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     return lambda *args: CliRunner().invoke(main, list(args))
 
 
-OPTIONS = dict.fromkeys(("format", "label", "delimiter", "header", "zero_based")) | {
-    "no_labels": False,
-    "drop_nan": False,
-}
+OPTIONS = dict.fromkeys(READING) | {"no_label": False}
 
 
 def scores(place: Path, data: Path, model: str = "model", **options: Any) -> tuple[Any, str]:
@@ -210,14 +208,14 @@ def test_a_store_with_another_label_is_told(place: Path, call: Call) -> None:
 
 def test_held_out_rows_are_those_of_one_order(place: Path, call: Call, tmp_path: Path) -> None:
     data = str(tmp_path / "data.zarr")
-    paths = {"--seed 1": data, "--seed 2": str(tmp_path / "other.zarr")}
+    paths = {"--random-state 1": data, "--random-state 2": str(tmp_path / "other.zarr")}
     for seed, path in paths.items():
         ingest = ("ingest", "data.csv", path, "--label", LABEL, "--shuffle", *seed.split())
         assert call(*ingest).exit_code == 0
     model = str(tmp_path / "model")
     assert call("fit", data, model, "--test-size", "0.25", *FIT).exit_code == 0
     assert call("score", model, data, "--held-out").exit_code == 0
-    done = call("score", model, paths["--seed 2"], "--held-out")
+    done = call("score", model, paths["--random-state 2"], "--held-out")
     assert done.exit_code == 2
     assert "has other rows, or has them in another order" in done.stderr
 
@@ -226,7 +224,7 @@ def test_rows_left_out_of_predictions_are_counted(place: Path, call: Call, tmp_p
     columns, _ = draw(ROWS, 1)
     columns["age"][[3, 5]] = np.nan
     new = str(write(tmp_path / "holes.csv", columns))
-    done = call("predict", "model", new, "--drop-nan")
+    done = call("predict", "model", new, "--nan", "drop")
     assert len(done.stdout.splitlines()) == 1 + ROWS - 2
     assert "2 rows are left out for values that are not finite" in done.stderr
 
@@ -252,10 +250,10 @@ def test_what_score_cannot_do_is_said(place: Path, call: Call, tmp_path: Path) -
     assert "all labels are of one class (ill): score needs rows of two or more" in done.stderr
     assert call("predict", "model", one).exit_code == 0
     features = str(tmp_path / "features.zarr")
-    done = call("transform", "model", one, features, "--no-labels")
+    done = call("transform", "model", one, features, "--no-label")
     assert done.exit_code == 0, done.stderr
-    done = call("score", "model", "new.csv", "--no-labels")
-    assert (done.exit_code, "leave --no-labels out" in done.stderr) == (2, True)
+    done = call("score", "model", "new.csv", "--no-label")
+    assert (done.exit_code, "leave --no-label out" in done.stderr) == (2, True)
 
 
 NOTES = [
@@ -289,7 +287,17 @@ def test_a_column_of_the_model_is_no_label(call: Call) -> None:
 
 
 def test_transform_takes_columns_by_name(place: Path, call: Call) -> None:
-    fit = ("fit", "data.zarr", "map", "--map", "random", "--components", "5", "--learner", "none")
+    fit = (
+        "fit",
+        "data.zarr",
+        "map",
+        "--method",
+        "random",
+        "--n-components",
+        "5",
+        "--learner",
+        "none",
+    )
     assert call(*fit, "-q").exit_code == 0
     columns, y = draw(ROWS, 1)
     write(place / "turned.csv", {"id": y, LABEL: y} | {n: columns[n] for n in NAMES[::-1]})
@@ -323,7 +331,7 @@ def test_rows_without_names_need_the_number(place: Path, tmp_path: Path) -> None
     assert "new.npy names no columns: columns are taken by position" in said
     with pytest.raises(DataError, match="4 columns expected, 3 found"):
         scores(place, tmp_path / "short.npy")
-    for width, options in ((3, {}), (6, {}), (4, {"label": 0}), (5, {"no_labels": True})):
+    for width, options in ((3, {}), (6, {}), (4, {"label": 0}), (5, {"no_label": True})):
         np.savetxt(tmp_path / "bare.csv", rows[:, np.arange(width) % 4], delimiter=",")
         wrong = width - (options == {"label": 0})
         with pytest.raises(DataError, match=f"4 columns expected, {wrong} found"):

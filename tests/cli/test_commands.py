@@ -45,14 +45,14 @@ def test_bad_input_is_one_sentence(name: str, files: Path, model: Path) -> None:
 
 
 MORE = {
-    "ingest-no-label": ("ingest new.csv bad.zarr", "pass --label with one of"),
+    "ingest-no-label": ("ingest new.csv bad.zarr", "pass label= with one of"),
     "ingest-over-a-file": ("ingest data.csv new.csv --overwrite", "new.csv is no store"),
-    "synthesize-too-wide": ("synthesize criteo bad.zarr --rows 99", "pass --project 250"),
-    "tune-no-classes": ("tune new.csv --no-labels", "no classes"),
+    "synthesize-too-wide": ("synthesize criteo bad.zarr --rows 99", "pass project=250"),
+    "tune-no-classes": ("tune new.csv --no-label", "no classes"),
     "tune-threads": ("tune store.zarr --scheduler tcp://x:1 --threads 2", "its own workers"),
-    "fit-no-labels": ("fit new.csv bad --no-labels", "no labels to learn from"),
+    "fit-no-labels": ("fit new.csv bad --no-label", "no labels to learn from"),
     "transform-columns": (
-        "transform fitted wide.csv bad.zarr --no-labels --no-header",
+        "transform fitted wide.csv bad.zarr --no-label --no-header",
         "4 columns expected, 5 found",
     ),
     "transform-no-map": ("transform linear store.zarr bad.zarr", "has no feature map"),
@@ -60,7 +60,7 @@ MORE = {
     "predict-probabilities": ("predict fitted new.csv --output probabilities", "--loss log_loss"),
     "score-no-labels": ("score fitted new.csv", "no labels to compare with"),
     "score-not-held-out": ("score fitted store.zarr --held-out", "fit it with --test-size"),
-    "compare-no-classes": ("compare new.csv --no-labels", "compare needs labels"),
+    "compare-no-classes": ("compare new.csv --no-label", "compare needs labels"),
     "report-other-json": ("report other.json bad.html", "does not hold results"),
     "report-newer": ("report newer.json bad.html", "update rfcdask"),
 }
@@ -85,10 +85,10 @@ def test_more_bad_input(name: str, call: Any, files: Path, model: Path) -> None:
 def test_what_will_not_fit_is_refused_before_anything_is_written(
     call: Any, files: Path, store: Path
 ) -> None:
-    size = ("--components", "2000000", "--candidates", "3000000")
+    size = ("--n-components", "2000000", "--n-candidates", "3000000")
     done = run_cli("fit", "store.zarr", "bad", *size, cwd=files)
     assert (done.returncode, done.stdout) == (3, "")
-    assert "fewer candidates (--candidates)" in done.stderr
+    assert "fewer candidates (n_candidates)" in done.stderr
     assert not list(files.glob("bad*"))
     planned = call("plan", "store.zarr", "--no-probe", "--json", *size)
     assert planned.exit_code == 3
@@ -106,12 +106,12 @@ JSON: dict[str, tuple[str, dict[str, Any]]] = {
     "synthesize": ("synthesize higgs json2.zarr --rows 50", {"rows": 50, "columns": 28}),
     "info": ("info store.zarr", {"classes": ["in, or near", "outside"], "kind": "store"}),
     "tune": (
-        "tune store.zarr --gammas 0.3 --Cs 1 --Cs 10 --sample-rows 200 --strategy grid",
+        "tune store.zarr --gammas 0.3 --Cs 1 --Cs 10 --n-rows 200 --strategy grid",
         {"gamma": 0.3, "standardize": True},
     ),
     "plan": ("plan store.zarr --no-probe", {"blocks": 1, "problems": []}),
     "fit": (
-        "fit store.zarr json-model --map random --components 30 --test-size 0.3",
+        "fit store.zarr json-model --method random --n-components 30 --test-size 0.3",
         {"map": "random", "n_components": 30, "metric": "accuracy", "test_rows": 180},
     ),
     "transform": ("transform fitted test.csv json3.zarr --label target", {"columns": 20}),
@@ -129,7 +129,7 @@ def test_stdout_is_json_and_nothing_else(name: str, call: Any, model: Path) -> N
 
 
 def test_compare_writes_a_table_a_picture_and_results(call: Any, files: Path, store: Path) -> None:
-    line = "compare store.zarr --method random --method nystroem --components 10 --components 20"
+    line = "compare store.zarr --methods random,nystroem --n-components 10,20"
     done = call(*line.split(), "--out", "c.json", "--plot", "c.png", "--json")
     assert done.exit_code == 0, done.stderr
     table = json.loads(done.stdout)
@@ -146,7 +146,7 @@ def test_compare_writes_a_table_a_picture_and_results(call: Any, files: Path, st
 
 
 def test_compare_again_and_again_tells_the_spread(call: Any, store: Path) -> None:
-    line = "compare store.zarr --method random --components 10 --repeats 2 --json"
+    line = "compare store.zarr --methods random --n-components 10 --repeats 2 --json"
     done = call(*line.split())
     assert done.exit_code == 0, done.stderr
     (row,) = json.loads(done.stdout)
@@ -189,10 +189,10 @@ def test_numbers_probabilities_and_other_formats(call: Any, tmp_path: Path) -> N
     ]
     (tmp_path / "train.svm").write_text("\n".join(lines) + "\n")
     (tmp_path / "new.svm").write_text("0 1:0.5\n0 2:0.25\n")
-    fit = ("--map", "random", "--components", "60", "--loss", "log_loss", "--no-standardize")
+    fit = ("--method", "random", "--n-components", "60", "--loss", "log_loss", "--no-standardize")
     done = call("fit", "train.svm", "m", *fit, cwd=tmp_path)
     assert done.exit_code == 0, done.stderr
-    assert "reading it into m.unfinished/data-" in done.stderr
+    assert "reading it into m.unfinished/data.zarr" in done.stderr
     assert not (tmp_path / "m.unfinished").exists()
     wanted = ("predict", "m", "new.svm", "-q", "--output", "probabilities")
     done = call(*wanted, cwd=tmp_path)
@@ -205,9 +205,27 @@ def test_numbers_probabilities_and_other_formats(call: Any, tmp_path: Path) -> N
 
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "t.npy", X[:, 0] ** 2 + X[:, 1])
-    numbers = ("fit", "X.npy", "r", "--label", "t.npy", "--learner", "ridge", "--components", "80")
+    numbers = (
+        "fit",
+        "X.npy",
+        "r",
+        "--label",
+        "t.npy",
+        "--learner",
+        "ridge",
+        "--n-components",
+        "80",
+    )
     done = call(
-        *numbers, "--map", "random", "--alpha", "0.01", "--test-size", "0.2", "--json", cwd=tmp_path
+        *numbers,
+        "--method",
+        "random",
+        "--alpha",
+        "0.01",
+        "--test-size",
+        "0.2",
+        "--json",
+        cwd=tmp_path,
     )
     assert done.exit_code == 0, done.stderr
     found = json.loads(done.stdout)
@@ -225,9 +243,9 @@ def test_a_projected_store_and_new_rows_of_a_file(call: Any, tmp_path: Path) -> 
         rows = (",".join(map(repr, row.tolist())) for row in X[part])
         text = "\n".join(f"{row},{label}" for row, label in zip(rows, y[part], strict=True))
         (tmp_path / f"{name}.csv").write_text(f"{head},label\n{text}\n")
-    made = ("ingest", "train.csv", "train.zarr", "--project", "15", "--seed", "3", "-q")
+    made = ("ingest", "train.csv", "train.zarr", "--project", "15", "--random-state", "3", "-q")
     assert call(*made, cwd=tmp_path).exit_code == 0
-    fit = ("fit", "train.zarr", "m", "--map", "none", "--learner", "ridge", "-q")
+    fit = ("fit", "train.zarr", "m", "--method", "none", "--learner", "ridge", "-q")
     assert call(*fit, cwd=tmp_path).exit_code == 0
     done = call("predict", "m", "test.csv", "-q", cwd=tmp_path)
     assert done.exit_code == 0, done.stderr

@@ -12,8 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from rfcdask.cli import main
-from rfcdask.cli.group import EXIT_CODES
+from rfcdask.cli import EXIT_CODES, main
 from tests.cli.conftest import environment
 from tests.cli.test_examples import parse
 

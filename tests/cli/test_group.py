@@ -12,8 +12,7 @@ import click
 import pytest
 
 import rfcdask
-from rfcdask.cli import main, rfc
-from rfcdask.cli.group import EXIT_CODES
+from rfcdask.cli import EXIT_CODES, SECTIONS, main, rfc
 from tests.cli.conftest import environment, run_cli
 
 HEAVY = ("numba", "sklearn", "scipy", "zarr", "dask.array", "distributed", "pandas", "numpy")
@@ -39,9 +38,9 @@ def test_importing_the_entry_point_loads_nothing_heavy(statement: str) -> None:
 
 
 def test_importing_the_commands_loads_nothing_heavy() -> None:
-    modules = ", ".join(f"rfcdask.cli.{name}" for name in NAMES)
-    loaded = imported(f"import {modules}")
-    assert "rfcdask.cli.fit" in loaded
+    files = {file for section in SECTIONS.values() for file, _ in section.values()}
+    loaded = imported(f"import {', '.join(f'rfcdask.cli.{file}' for file in files)}")
+    assert "rfcdask.cli.run" in loaded
     assert loaded.isdisjoint({*HEAVY, "dask"})
 
 
@@ -113,15 +112,24 @@ def test_python_dash_m_and_version(tmp_path: Path) -> None:
     [
         (("infos",), "Did you mean 'info'?"),
         (("fit",), "Missing argument 'DATA'"),
-        (("fit", "x.zarr", "m", "--map", "bset"), "'bset' is not one of"),
-        (("fit", "x.zarr", "m", "--gamma", "-1"), "finite number above 0"),
+        (
+            ("fit", "x.zarr", "m", "--method", "bset"),
+            "method=bset cannot be used; it is one of",
+        ),
+        (
+            ("fit", "x.zarr", "m", "--gamma", "-1"),
+            "gamma=-1 cannot be used; it is a number",
+        ),
         (("predict", "m", "x.zarr", "out.txt"), "must end in .csv, .npy, .zarr"),
         (("fetch",), "--list shows them"),
         (("ingest", "only-one.csv"), "Missing argument 'SOURCE...'"),
         (("synthesize", "mnist", "x.zarr"), "'mnist' is not one of"),
         (("compare", "x.zarr", "--plot", "x.gif"), "must end in .png"),
-        (("fit", "x.zarr", "m", "--map", "none", "--learner", "none"), "nothing to fit"),
-        (("fit", "x.zarr", "m", "--label-weight", "1"), "--map compressed-labels"),
+        (("fit", "x.zarr", "m", "--method", "none", "--learner", "none"), "nothing to fit"),
+        (
+            ("fit", "x.zarr", "m", "--method", "jl", "--label-weight", "1"),
+            "--method compressed-labels",
+        ),
         (("fit", "x.zarr", "m", "--tuned", "nowhere.json"), "No such file"),
     ],
 )

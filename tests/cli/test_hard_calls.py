@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rfcdask.cli.common import to_json
-from rfcdask.cli.errors import in_options, in_settings
+from rfcdask.cli.outputs import to_json
 
 
 def test_predictions_replace_nothing_else(call: Any, files: Path, store: Path, model: Path) -> None:
@@ -77,31 +76,8 @@ def test_a_label_by_name_is_never_a_feature(call: Any, files: Path) -> None:
     np.savetxt(files / "whole.csv", np.c_[X, y], delimiter=",", header="a,b,c,target", comments="")
     short = np.c_[X[:, :2], y]
     np.savetxt(files / "short.csv", short, delimiter=",", header="a,b,target", comments="")
-    line = "fit whole.csv known --map none --learner ridge -q"
+    line = "fit whole.csv known --method none --learner ridge -q"
     assert call(*line.split()).exit_code == 0
     done = call("predict", "known", "short.csv")
     assert done.exit_code == 2
     assert "column 'c' is missing from" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("text", "command", "run"),
-    [
-        ("pass nan='drop' to leave out", "pass --drop-nan to leave out", "pass --set nan=drop to"),
-        ("test_size=0.99 leaves", "--test-size 0.99 leaves", "--set test_size=0.99 leaves"),
-        ("pass label= with one of", "pass --label with one of", "pass --label with one of"),
-        ("pass --set task=classification", None, "pass --set task=classification"),
-        ("pass overwrite=True.", "pass --overwrite.", "pass --overwrite."),
-        ("pass delimiter=.", "pass --delimiter.", "pass --delimiter (of rfcdask ingest)."),
-        ("; pass header=True if", "; pass --header if", "; pass --header (of rfcdask ingest) if"),
-        (
-            "has not: pass columns= with the names of the columns to take, or leave such out",
-            "has not: leave such out",
-            "has not: leave such out",
-        ),
-        ("or label=False for", "or --no-labels for", "or --no-labels (of rfcdask ingest) for"),
-    ],
-)
-def test_remedies_in_the_words_of_the_command(text: str, command: str | None, run: str) -> None:
-    assert command is None or command in in_options(text)
-    assert run in in_settings(text)

@@ -17,7 +17,7 @@ import rfcdask as rf
 from rfcdask.cli import main
 from tests.cli.conftest import SCRIPTS, environment, run_cli
 
-FIT = ("fit", "many.zarr", "model", "--map", "random", "--components", "40", "--epochs")
+FIT = ("fit", "many.zarr", "model", "--method", "random", "--n-components", "40", "--epochs")
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def coefficients(path: Path) -> Any:
 def test_a_fit_goes_on_whatever_stopped_it(many: Path) -> None:
     whole = run_cli(*FIT[:2], "undisturbed", *FIT[3:], "40", "-q", cwd=many)
     assert whole.returncode == 0, whole.stderr
-    checkpoint = many / "model.unfinished" / "sgd.npz"
+    checkpoint = many / "model.unfinished" / "training.npz"
 
     first = start(*FIT, "40", "-q", cwd=many)
     stop_when(first, checkpoint.exists, signal.SIGKILL)
@@ -71,14 +71,14 @@ def test_a_fit_goes_on_whatever_stopped_it(many: Path) -> None:
     assert "goes on where it stopped" in unfinished.stderr
     other = run_cli(*FIT, "7", cwd=many)
     assert other.returncode == 2
-    assert "epochs was 40 and is now 7" in other.stderr
+    assert "was begun with epochs=40, not 7: give the same to go on" in other.stderr
 
     at = checkpoint.stat().st_mtime_ns
     second = start(*FIT, "40", cwd=many)
     _, said = stop_when(second, lambda: checkpoint.stat().st_mtime_ns > at, signal.SIGINT)
     assert second.returncode == 130
-    assert "Going on with model.unfinished." in said
-    assert "The features are chosen already." in said
+    assert f"Going on with {many / 'model.unfinished'}." in said
+    assert "choosing features: done before" in said
     assert said.splitlines()[-1].startswith("Interrupted: call the same command again to go on")
     assert "Traceback" not in said
 
@@ -176,7 +176,6 @@ def test_a_lost_scheduler_says_how_to_go_on(
             return future.result()
 
     monkeypatch.setattr("rfcdask.pipeline.run.run_phases", lose)
-    monkeypatch.setattr("rfcdask.cli.fitting.Fitting._fitted_steps", lose)
     to = ["a.zarr", "--out", "out"] if command == "run" else ["a.zarr", "model"]
     done = CliRunner().invoke(main, [command, *to, "--scheduler", "threads"])
     assert done.exit_code == 1, done.output

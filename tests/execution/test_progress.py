@@ -11,7 +11,7 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 
 import rfcdask as rf
-from rfcdask.cli.common import note
+from rfcdask.cli.outputs import note
 from rfcdask.execution import progress
 from rfcdask.execution.progress import SilentReporter, dashboard_link, track
 from rfcdask.execution.progress_views import SCREEN, BarReporter, LineReporter

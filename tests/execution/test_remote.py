@@ -209,7 +209,17 @@ def test_unseen_paths_are_said_first(plain: Path, folder: Path, args: tuple[str,
 
 @needs_proc
 def test_features_of_unseen_rows(plain: Path, folder: Path) -> None:
-    fit = ["fit", "a.zarr", "model", "--map", "random", "--components", "8", "--learner", "none"]
+    fit = [
+        "fit",
+        "a.zarr",
+        "model",
+        "--method",
+        "random",
+        "--n-components",
+        "8",
+        "--learner",
+        "none",
+    ]
     assert CliRunner().invoke(main, fit).exit_code == 0
     for data, dest in [(HERE_ONLY, folder), (folder, HERE_ONLY)]:
         paths = (f"{data}/a.zarr", f"{dest}/p.zarr")

@@ -139,7 +139,7 @@ def test_through_commands(server: str, tmp_path: Path, monkeypatch: pytest.Monke
     call("ingest", url, "a.zarr", "--label", "target")
     assert rf.open_dataset("a.zarr").attrs["source"] == [shown]
     call("info", "a.zarr", "--json")
-    call("fit", url, "model", "--label", "target", "--map", "none", "--learner", "ridge")
+    call("fit", url, "model", "--label", "target", "--method", "none", "--learner", "ridge")
     assert shown in call("info", "model")
     call("run", url, "--label", "target", "--scheduler", "threads", *FEW)
     assert shown in json.loads(Path("rfcdask-run/results.json").read_text())["command"]

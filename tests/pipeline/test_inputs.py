@@ -117,7 +117,7 @@ def test_a_class_that_only_held_out_rows_have_does_not_stop_a_run(tmp_path: Path
         store = tmp_path / "s.zarr"
         rf.ingest((X, y), store, overwrite=True)
         out = tmp_path / str(seed)
-        results = run_job(store, out, settings=few | {"seed": seed}, scheduler="threads")
+        results = run_job(store, out, settings=few | {"random_state": seed}, scheduler="threads")
         assert results["confusion"]["labels"] == ["0", "1", "7"]
         held_out.append(sum(results["confusion"]["matrix"][2]))
     assert sorted(set(held_out)) == [0, 1]
@@ -136,7 +136,7 @@ def test_a_class_that_only_held_out_rows_have_does_not_stop_a_run(tmp_path: Path
         (
             "wide.svm",
             "".join(f"{i % 2} 1:1 {20_000 + i}:1\n" for i in range(40)),
-            "wide.svm has 20,039 columns.*--set project=250",
+            "wide.svm has 20,039 columns.*pass project=250",
         ),
         ("one.csv", "a,y\n" + "1,1\n" * 30, "all labels are of one class"),
     ],

@@ -106,7 +106,7 @@ def test_the_same_with_any_number_of_workers_and_another_with_another_seed(
     other = run_job(None, tmp_path / "two", settings=SMALL, scheduler=cluster_client)
     assert other["machine"]["workers"] == 2
     assert comparable(other) == comparable(results_of(whole))
-    few = SMALL | {"seed": 1, "methods": ["random"], "method": "random"}
+    few = SMALL | {"random_state": 1, "methods": ["random"], "method": "random"}
     seeded = run_job(None, tmp_path / "seed", settings=few, scheduler="threads")
     assert seeded["model"]["accuracy"] != other["model"]["accuracy"]
 

@@ -45,7 +45,7 @@ def test_pairs_become_values_of_their_own_type() -> None:
     ("pair", "message"),
     [
         ("n_candidate=5", "no setting 'n_candidate'; did you mean 'n_candidates'"),
-        ("quux=5", "no setting 'quux'; there are seed, rows"),
+        ("quux=5", "no setting 'quux'; there are random_state, rows"),
         ("rows", "write it as key=value"),
         ("rows=many", "rows=many cannot be used; it is a whole number of at least 1"),
         ("rows=1.5", "rows=1.5 cannot be used"),
@@ -99,7 +99,7 @@ def test_every_default_can_be_written_and_read() -> None:
     st.fixed_dictionaries(
         {},
         optional={
-            "seed": st.integers(0, 2**40),
+            "random_state": st.integers(0, 2**40),
             "sizes": st.lists(st.integers(2, 10**6), min_size=1).map(lambda v: sorted(set(v))),
             "gamma": st.one_of(st.floats(1e-9, 1e9), st.sampled_from(["scale", "median", "tune"])),
             "methods": st.lists(st.sampled_from(list(METHODS)), min_size=1, unique=True),

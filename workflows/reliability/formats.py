@@ -348,7 +348,7 @@ def make_run(folder: Path) -> list[Files]:
 
 def read_run(folder: Path, draw: random.Random) -> None:
     """Read what going on with a run reads: its records, its sample, its checkpoint, its results."""
-    from rfcdask.cli.report import read_results
+    from rfcdask.cli.evaluate import read_results
     from rfcdask.linear.sgd.checkpoint import Checkpoint
     from rfcdask.pipeline.context import Context
     from rfcdask.pipeline.folder import RunFolder
@@ -398,8 +398,9 @@ def read_recipe(folder: Path, draw: random.Random) -> None:
 
 def make_config(folder: Path) -> list[Files]:
     """Write settings."""
-    text = 'seed = 3\nkernel = "laplacian"\n[run]\nsizes = [10, 20]\ngamma = 0.5\nrefine = 0\n'
-    text += 'methods = ["random", "jl"]\nblock_size = "4MB"\nstandardize = true\ntest_size = 0.25\n'
+    text = 'random_state = 3\nkernel = "laplacian"\n[run]\nsizes = [10, 20]\ngamma = 0.5\n'
+    text += 'refine = 0\nmethods = ["random", "jl"]\nblock_size = "4MB"\n'
+    text += "standardize = true\ntest_size = 0.25\n"
     return [{"a.toml": text.encode()}]
 
 

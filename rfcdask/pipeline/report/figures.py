@@ -9,7 +9,6 @@ from rfcdask.display import charts
 from rfcdask.display.comparisons import against_features, one_against_other
 from rfcdask.display.html import Cell, legend_of
 from rfcdask.display.numbers import NONE, count, finite, micros, number, seconds, share, size
-from rfcdask.pipeline.report.facts import Block, ReportTable, Section, Titled
 from rfcdask.pipeline.report.recommendation import (
     SAME_SPEED,
     Measured,
@@ -21,6 +20,7 @@ from rfcdask.pipeline.report.recommendation import (
     section,
     standard_error,
 )
+from rfcdask.pipeline.report.sections import Block, ReportTable, Section, Titled
 
 HEAD = ("method", "accuracy", "kernel error", "µs per row", "map size", "time to fit")
 MOST_DRAWN = 100

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rfcdask.pipeline.report import SECTIONS as MAKERS
 from rfcdask.pipeline.report import render
-from rfcdask.pipeline.report.page import SECTIONS as MAKERS
 from tests.pipeline.report import samples
 from tests.pipeline.report.wellformed import read, skeleton
 
@@ -75,7 +75,7 @@ def test_format_and_data_are_enough() -> None:
 
 
 def test_other_formats_are_refused_with_the_remedy() -> None:
-    with pytest.raises(ValueError, match="format 2, but this version reads format 1"):
+    with pytest.raises(ValueError, match="format 2, but this version reads 1"):
         render({"format": 2, "data": {}})
     with pytest.raises(ValueError, match="format None"):
         render({})
@@ -85,7 +85,7 @@ def test_numbers_of_the_run_are_on_the_page() -> None:
     shown = words(render(samples.results()))
     for number in ("1,000,000", "800,000", "93.10%", "64.10%", "0.0103", "1.24", "6,680"):
         assert number in shown, number
-    for phrase in ("35.2 kiB", "3.11.2", "1 min 41 s", "--set n_components=300", "chosen: 300"):
+    for phrase in ("35.2 kiB", "3.11.2", "1 min 41 s", "--n-components 300", "chosen: 300"):
         assert phrase in shown, phrase
     assert "Highest accuracy: compressed with labels (ours) (93.10%)" in shown
     assert "Lowest kernel error: Nyström (RPCholesky) (0.0103)" in shown

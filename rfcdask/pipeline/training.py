@@ -12,17 +12,17 @@ from rfcdask.data import Dataset
 from rfcdask.data.columns import remember
 from rfcdask.execution.blocks import fold_blocks
 from rfcdask.kernels.arrays import Array
-from rfcdask.linear import RidgeClassifier, SGDClassifier
+from rfcdask.linear import Ridge, RidgeClassifier, SGDClassifier, SGDRegressor
 from rfcdask.linear.checks import dense, encode_labels
 from rfcdask.persist.models import load, save
-from rfcdask.pipeline.choose import map_path
 from rfcdask.pipeline.context import Context
+from rfcdask.pipeline.maps import map_path
 
 LOSSES = {"svm": "hinge", "logistic": "log_loss"}
 CHECKPOINT_EVERY = 32
 
 
-def learn_linear(run: Context) -> dict[str, Any]:
+def train_linear(run: Context) -> dict[str, Any]:
     """Train a linear model on the columns themselves: what every map must beat."""
     start = time.perf_counter()
     model = RidgeClassifier().fit(run.train.X, run.train.y, client=run.client)
@@ -33,28 +33,26 @@ def learn_linear(run: Context) -> dict[str, Any]:
 
 def train(run: Context) -> dict[str, Any]:
     """Train the final model on the features of all training rows, block by block."""
-    used = run.used
-    features = load(map_path(run, used["method"], run.largest))
-    learner = _learner(run)
-    start = time.perf_counter()
-    learner.fit(features.transform(run.train.X), run.train.y, client=run.client)
-    seconds = time.perf_counter() - start
-    steps = [("features", features), ("model", learner)]
+    used, X = run.used, run.train.X
+    steps: list[tuple[str, Any]] = []
     if run.standardizer is not None:
-        steps.insert(0, ("standardize", run.standardizer))
-    if "checkpoint" in learner.get_params():
-        learner.set_params(checkpoint=None)  # a path of this run is no part of the model
-    about = {
-        "command": "rfcdask run",
-        "seed": run.settings.seed,
-        "test_size": used["test_size"],
-        "data": remember(run.stored, run.source or "synthetic"),
-    }
-    save(Pipeline(steps), run.folder.model, overwrite=True, about=about)
-    passes = 1 if used["learner"] == "ridge" else used["epochs"]
+        steps.append(("standardize", run.standardizer))
+    if used["method"] != "none":
+        features = load(map_path(run, used["method"], run.n_components))
+        steps.append(("features", features))
+        X = features.transform(X)
+    start = time.perf_counter()
+    if used["learner"] != "none":
+        learner = make_learner(run).fit(X, run.train.y, client=run.client)
+        if "checkpoint" in learner.get_params():
+            learner.set_params(checkpoint=None)  # a path of this run is no part of the model
+        steps.append(("learner", learner))
+    seconds = time.perf_counter() - start
+    save(Pipeline(steps), run.folder.model, overwrite=True, about=about_model(run))
+    passes = {"ridge": 1, "none": 0}.get(used["learner"], used["epochs"])
     return {
         "method": used["method"],
-        "n_components": run.largest,
+        "n_components": run.n_components,
         "learner": used["learner"],
         "epochs": passes,
         "train_seconds": seconds,
@@ -63,25 +61,45 @@ def train(run: Context) -> dict[str, Any]:
     }
 
 
-def _learner(run: Context) -> Any:
-    used = run.used
+def about_model(run: Context) -> dict[str, Any]:
+    """Return what a model remembers of how it was made and of the data it was fitted on."""
+    return {
+        "command": "rfcdask run" if run.compares else "rfcdask fit",
+        "seed": run.settings.random_state,
+        "test_size": run.used["test_size"] or None,
+        "data": remember(run.stored, run.source or "synthetic"),
+    }
+
+
+def make_learner(run: Context) -> Any:
+    """Return the unfitted linear model, for classes or for numbers."""
+    used, numbers = run.used, run.stored.classes is None
+    alpha = used["alpha"]
+    if alpha == "auto" and used["C"] is not None:
+        alpha = 1.0 / (used["C"] * run.train.shape[0])
     if used["learner"] == "ridge":
-        return RidgeClassifier()
-    return SGDClassifier(
-        LOSSES[used["learner"]],
+        return (Ridge if numbers else RidgeClassifier)(1.0 if alpha == "auto" else alpha)
+    loss = LOSSES.get(used["learner"], used["loss"])
+    if loss == "auto":
+        loss = "squared_error" if numbers else "hinge"
+    return (SGDRegressor if numbers else SGDClassifier)(
+        loss,
+        alpha=alpha,
         epochs=used["epochs"],
         checkpoint=run.folder.checkpoint,
         checkpoint_every=CHECKPOINT_EVERY,
         persist=False,
-        random_state=run.settings.seed,
+        random_state=run.settings.random_state,
     )
 
 
 def score(run: Context) -> dict[str, Any]:
-    """Predict all rows held out and count right and wrong ones by class."""
-    pipeline = load(run.folder.model)
-    Z = pipeline["features"].transform(run.test.X)
-    matrix = confusion(pipeline["model"], Z, run.test, run.client)
+    """Predict all rows held out: count right and wrong ones by class, or give R2 of numbers."""
+    pipeline, test = load(run.folder.model), run.test
+    Z = pipeline["features"].transform(test.X) if "features" in pipeline.named_steps else test.X
+    if test.classes is None:
+        return {"R2": float(pipeline[-1].score(Z, test.y, client=run.client))}
+    matrix = confusion(pipeline[-1], Z, test, run.client)
     classes = run.product("data")["data"]["classes"]
     return {"accuracy": accuracy(matrix), "labels": classes, "matrix": matrix.tolist()}
 
@@ -106,12 +124,10 @@ def confusion(model: Any, X: Any, test: Dataset, client: Any) -> Array:
     """
     classes = np.asarray(test.classes)
     k = len(classes)
-    total = zero = np.zeros((k, k), np.int64)
-    for part in fold_blocks(
-        (X, test.y), _Count(model, classes), zero, client, "scoring", group_size=4
-    ):
-        total = total + part
-    return total
+    zero = np.zeros((k, k), np.int64)
+    count = _Count(model, classes)
+    parts = fold_blocks((X, test.y), count, zero, client, "scoring", group_size=4)
+    return np.asarray(sum(parts, start=zero))
 
 
 def accuracy(matrix: Array) -> float:

@@ -1,8 +1,9 @@
-"""The phases that look at samples: rows, kernel, our selection, and all maps side by side."""
+"""The phases that look at samples: rows, kernel, selection, and all maps side by side."""
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,45 +18,36 @@ from rfcdask.kernels.seeds import draw_rows, stream
 from rfcdask.linear import RidgeClassifier
 from rfcdask.persist.models import load, save
 from rfcdask.pipeline.context import Context, Sample, in_this_process
+from rfcdask.pipeline.data import ERROR_ROWS
 from rfcdask.pipeline.folder import read_json, write_json
 
 GAMMA_ROWS = 5000
 TUNE_ROWS = 3000
-ERROR_ROWS = 5000
-"""Held-out rows on all pairs of which kernel errors are measured."""
 
 
 def draw_sample(run: Context) -> dict[str, Any]:
-    """Fetch rows to learn from and rows held out, and keep them."""
-    used = run.used
-    parts: list[Any] = []
-    for part, size in ((run.train, used["compare_rows"]), (run.test, used["compare_test_rows"])):
-        purpose = f"{'train' if part is run.train else 'test'} sample"
-        rows = np.sort(draw_rows(part.shape[0], size, stream(run.settings.seed, purpose)))
-        assert part.y is not None  # a run without labels ends before
-        parts += [gather_finite(part.X, rows, run.client), gather(part.y, rows, run.client)]
-    sample = Sample(*parts)
+    """Fetch rows to learn from, and rows held out where maps are compared, and keep them."""
+    X, y = _drawn(run, run.train, run.used["compare_rows"], "train sample")
     # Neighbours on disk may be alike: in random order any beginning of the rows is a sample.
-    order = stream(run.settings.seed, "order").permutation(len(sample.y))
-    run.keep_sample(sample._replace(X=sample.X[order], y=sample.y[order]))
-    return {"rows": len(sample.y), "test_rows": len(sample.labels)}
+    order = stream(run.settings.random_state, "order").permutation(len(X))
+    test, labels = None, None
+    if run.compares:
+        test, labels = _drawn(run, run.test, run.used["compare_test_rows"], "test sample")
+    run.keep_sample(Sample(X[order], None if y is None else y[order], test, labels))
+    return {"rows": len(X), "test_rows": 0 if labels is None else len(labels)}
+
+
+def _drawn(run: Context, part: Any, size: int, purpose: str) -> tuple[Any, Any]:
+    rows = np.sort(draw_rows(part.shape[0], size, stream(run.settings.random_state, purpose)))
+    labels = None if part.y is None else gather(part.y, rows, run.client)
+    return gather_finite(part.X, rows, run.client), labels
 
 
 def settle_kernel(run: Context) -> dict[str, Any]:
     """Find the kernel's width by its rule, or by cross-validation on training rows."""
     rule, name = run.settings.gamma, run.settings.kernel
     if rule == "tune":
-        n_rows = min(TUNE_ROWS, len(run.sample.y))
-        found = tune(
-            run.sample.X[:n_rows],
-            run.sample.y[:n_rows],
-            kernel=name,
-            n_rows=n_rows,
-            strategy="halving",
-            random_state=run.settings.seed,
-            client=run.client,
-        )
-        return {"name": name, "gamma": found.gamma, "rule": "tuned"}
+        return {"name": name, "gamma": _tuned_gamma(run), "rule": "tuned"}
     rows = run.sample.X[:GAMMA_ROWS]
     try:
         gamma = resolve_gamma(rule, get_kernel(name), rows)
@@ -65,6 +57,22 @@ def settle_kernel(run: Context) -> dict[str, Any]:
         # Half of all pairs are equal, as in tables of few switches; their spread still tells.
         rule, gamma = "scale", resolve_gamma("scale", get_kernel(name), rows)
     return {"name": name, "gamma": gamma, "rule": rule if isinstance(rule, str) else "given"}
+
+
+def _tuned_gamma(run: Context) -> float:
+    if run.stored.classes is None:
+        raise ValueError("gamma=tune needs classes as labels: use median, scale or a number.")
+    n_rows = min(TUNE_ROWS, len(run.sample.X))
+    found = tune(
+        run.sample.X[:n_rows],
+        run.sample.y[:n_rows],
+        kernel=run.settings.kernel,
+        n_rows=n_rows,
+        strategy="halving",
+        random_state=run.settings.random_state,
+        client=run.client,
+    )
+    return float(found.gamma)
 
 
 def _fit(run: Context, method: str, size: int) -> tuple[Any, float]:
@@ -77,7 +85,7 @@ def _fit(run: Context, method: str, size: int) -> tuple[Any, float]:
         gamma=kernel["gamma"],
         n_candidates=used["n_candidates"],
         label_weight=used["label_weight"],
-        random_state=run.settings.seed,
+        random_state=run.settings.random_state,
         n_rows=used["n_rows"],
         refine=used["refine"],
     )
@@ -87,32 +95,33 @@ def _fit(run: Context, method: str, size: int) -> tuple[Any, float]:
     return feature_map, time.perf_counter() - start
 
 
-def map_path(run: Context, method: str, size: int) -> Any:
+def map_path(run: Context, method: str, size: int) -> Path:
     """Return where a fitted map that is needed again is kept."""
     return run.folder.maps / f"{method}-{size}"
 
 
 def select(run: Context) -> dict[str, Any]:
-    """Choose our features at the largest size and keep their whole path of errors."""
-    size = run.largest
+    """Choose the features of the final model, or ours for a comparison, and keep their errors."""
+    size, method = run.n_components, "compressed" if run.compares else run.used["method"]
     with track("choosing features", None, "maps") as reporter:
         reporter.note(f"{size} of {run.used['n_candidates']}")
-        found, seconds = _fit(run, "compressed", size)
+        found, seconds = _fit(run, method, size)
         reporter.advance()
-    save(found, map_path(run, "compressed", size), overwrite=True)
+    save(found, map_path(run, method, size), overwrite=True)
+    product = {"method": method, "n_features": found._n_features_out, "seconds": seconds}
+    if not hasattr(found, "error_path_"):
+        return product
     path = found.error_path_
-    refined = found.heldout_error_ if found.refine_path_ is not None else None
-    return {
-        "method": "compressed",
+    return product | {
         "n_candidates": run.used["n_candidates"],
         "n_rows": run.used["n_rows"],
         "sizes": path.sizes.tolist(),
         "sampled": path.sampled.tolist(),
         "heldout": path.heldout.tolist(),
         "chosen_size": len(found.weights_),
-        "refined_heldout": refined,
+        "refined_heldout": found.heldout_error_ if found.refine_path_ is not None else None,
+        "heldout_error": found.heldout_error_,
         "weights": found.weights_.tolist(),
-        "seconds": seconds,
     }
 
 
@@ -131,8 +140,7 @@ def compare_maps(run: Context) -> dict[str, Any]:
 def _compared(run: Context, method: str, size: int) -> dict[str, Any]:
     path = run.folder.maps / f"{method}-{size}.json"
     if path.is_file():
-        found: dict[str, Any] = read_json(path)
-        return found
+        return read_json(path)
     run.log(f"compare: {method}, {size} features")
     feature_map, seconds = _fitted(run, method, size)
     with in_this_process():
@@ -143,7 +151,7 @@ def _compared(run: Context, method: str, size: int) -> dict[str, Any]:
             seconds,
             RidgeClassifier(),
             Split(*run.sample),
-            run.settings.seed,
+            run.settings.random_state,
             n_points=ERROR_ROWS,
         )
     row["test_rows"] = len(run.sample.labels)
@@ -152,9 +160,9 @@ def _compared(run: Context, method: str, size: int) -> dict[str, Any]:
 
 
 def _fitted(run: Context, method: str, size: int) -> tuple[Any, float]:
-    if (method, size) == ("compressed", run.largest):
+    if (method, size) == ("compressed", run.n_components):
         return load(map_path(run, method, size)), run.product("select")["seconds"]
     fitted, seconds = _fit(run, method, size)
-    if (method, size) == (run.used["method"], run.largest):
+    if (method, size) == (run.used["method"], run.n_components):
         save(fitted, map_path(run, method, size), overwrite=True)
     return fitted, seconds

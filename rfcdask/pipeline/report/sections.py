@@ -13,6 +13,7 @@ from rfcdask.display.html import Cell
 from rfcdask.display.numbers import NONE, count, finite, number, seconds, share, size
 from rfcdask.display.style import title_of
 from rfcdask.pipeline.report.recommendation import Results, section
+from rfcdask.pipeline.settings import renamed
 
 MOST_CLASSES = 12
 GAMMA_RULES = {
@@ -303,9 +304,7 @@ def _compared(name: str, planned: Any, measured: Any, show: Any) -> tuple[str, .
 def settings(results: Results) -> Section | None:
     """Return every setting, the seed and the versions; None when none was recorded."""
     seed = results.get("seed")
-    used = ({"seed": seed} if seed is not None else {}) | {
-        key: value for key, value in section(results, "settings").items() if key != "seed"
-    }
+    used = renamed(({"seed": seed} if seed is not None else {}) | section(results, "settings"))
     built = {"rfcdask": results.get("rfcdask"), **section(results, "versions")}
     known = {key: value for key, value in built.items() if value is not None}
     if not used and known.keys() <= {"rfcdask"}:
@@ -339,15 +338,19 @@ def command_of(results: Results) -> str:
     if not said:
         return ""
     seed = results.get("seed")
-    given = ({"seed": seed} if seed is not None else {}) | section(results, "settings")
-    options = [
-        "--set " + shlex.quote(f"{key}={_given(value)}")
-        for key, value in given.items()
-        if value is not None and f"{key}=" not in said
-    ]
-    return " \\\n    ".join([said, *options])
+    given = renamed(({"seed": seed} if seed is not None else {}) | section(results, "settings"))
+    options = [_option(name, value) for name, value in given.items()]
+    wanted = [option for option in options if option and option.split()[0] not in said.split()]
+    return " \\\n    ".join([said, *wanted])
 
 
-def _given(value: Any) -> str:
-    """Return a value as ``--set`` takes it."""
-    return ",".join(map(_text, value)) if isinstance(value, list | tuple) else _text(value)
+def _option(name: str, value: Any) -> str:
+    """Return a setting as an option; nothing for what is left to the data."""
+    option = f"--{name.replace('_', '-')}"
+    if value is None or value == "auto":
+        return ""
+    if isinstance(value, bool):
+        off = "--one-based" if name == "zero_based" else f"--no-{option[2:]}"
+        return option if value else off
+    text = ",".join(map(_text, value)) if isinstance(value, list | tuple) else _text(value)
+    return f"{option} {shlex.quote(text)}"

@@ -1,0 +1,311 @@
+"""Options that commands share, and where the work is done.
+
+Options are called as the parameters are in Python, with dashes: ``n_rows=100`` is ``--n-rows 100``,
+``overwrite=True`` is ``--overwrite``, ``label=False`` is ``--no-label``. So what a message of the
+package names can be typed. Those that are settings of :mod:`rfcdask.pipeline.settings` are made
+from there. A command's file imports only click and its like at its head, and the rest of rfcdask
+inside the function, after the arguments have been checked.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from rfcdask.cli.errors import keep_traceback
+from rfcdask.persist.untrusted import read_json
+from rfcdask.pipeline.settings import (
+    READING,
+    Settings,
+    SettingsError,
+    about,
+    default_of,
+    from_pairs,
+    from_text,
+    from_toml,
+    kind_of,
+    show,
+)
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+RENAMED = {
+    "--candidates": "--n-candidates",
+    "--columns": "--n-columns",
+    "--components": "--n-components",
+    "--drop-nan": "--nan drop",
+    "--from": "--source",
+    "--map": "--method",
+    "--method": "--methods",
+    "--no-labels": "--no-label",
+    "--sample-rows": "--n-rows",
+    "--seed": "--random-state",
+    "--step": "--steps",
+    "--test-rows": "--n-test",
+    "--train-rows": "--n-rows",
+}
+"""Options by the names they had, where a command does not have them under these any more."""
+_QUIET = "rfcdask.quiet"
+_FLAGS = {"header", "zero_based", "shuffle", "standardize"}
+_LISTS = {"sizes", "methods"}
+
+
+def all_of(*options: Callable[[Function], Function]) -> Callable[[Function], Function]:
+    """Return one decorator for several options, listed in this order."""
+
+    def decorate(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def count_option(
+    name: str, default: int | None, text: str, *, least: int = 1
+) -> Callable[[Function], Function]:
+    """Return an option for a whole number."""
+    return click.option(
+        name,
+        type=click.IntRange(min=least),
+        default=default,
+        show_default=default is not None,
+        metavar="N",
+        help=text,
+    )
+
+
+def list_option(
+    name: str, kind: Callable[[str], Any], text: str, default: tuple[Any, ...] = (), **more: Any
+) -> Callable[[Function], Function]:
+    """Return an option for several values: with commas between, or given again."""
+
+    def split(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> Any:
+        words = [word.strip() for text in value for word in text.split(",")]
+        try:
+            return tuple(dict.fromkeys(kind(word) for word in words)) or default
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    shown = f"{text}  [default: {','.join(map(str, default))}]" if default else text
+    return click.option(name, multiple=True, callback=split, help=shown, **more)
+
+
+def number(least: float) -> Callable[[str], float]:
+    """Return what reads a number above another one, whole where both are."""
+
+    def read(word: str) -> float:
+        found = int(word) if isinstance(least, int) else float(word)
+        if not least < found < float("inf"):
+            raise ValueError(f"{word!r} must be a finite number above {least:g}.")
+        return found
+
+    return read
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """Return what takes one of some words."""
+
+    def read(word: str) -> str:
+        if word not in words:
+            raise ValueError(f"{word!r} is not one of {', '.join(words)}.")
+        return word
+
+    return read
+
+
+class SettingType(click.ParamType):  # type: ignore[type-arg]  # generic only in new versions
+    """What a setting takes, in its own words."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the value of the setting."""
+        if self.name == "label":  # any name may be that of a column, also none and true
+            return int(value) if value.lstrip("-").isdigit() else value
+        try:
+            return from_text(self.name, value)
+        except SettingsError as error:
+            self.fail(str(error), param, ctx)
+
+    def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
+        """Offer the words that the setting takes."""
+        words = kind_of(self.name).choices
+        return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+
+
+def setting_option(name: str, default: Any = ...) -> Callable[[Function], Function]:
+    """Return the option of a setting; its value is None unless it is given."""
+    standard = default_of(name) if default is ... else default
+    text = about(name)
+    text = f"{text[0].upper()}{text[1:]}."
+    if standard is not None:
+        text += f"  [default: {show(standard)}]"
+    option = f"--{name.replace('_', '-')}"
+    if name in _FLAGS:
+        other = "--one-based" if name == "zero_based" else f"--no-{option[2:]}"
+        return click.option(f"{option}/{other}", default=None, help=text)
+    more: dict[str, Any] = {"type": SettingType(name), "metavar": _metavar(name)}
+    if name in _LISTS:
+        more |= {"type": str, "multiple": True, "callback": _joined}
+    if name == "C":
+        more["metavar"] = "NUMBER"
+    return click.option(option, name, help=text, **more)
+
+
+def _joined(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> Any:
+    return SettingType(str(param.name)).convert(",".join(value), param, ctx) if value else None
+
+
+def _metavar(name: str) -> str:
+    takes = kind_of(name).takes
+    known = {"one of": "WORD", "a whole": "N", "a number": "NUMBER", "whole numbers": "N,N"}
+    return next((short for begin, short in known.items() if takes.startswith(begin)), name.upper())
+
+
+def setting_options(*names: str, **defaults: Any) -> Callable[[Function], Function]:
+    """Return the options of some settings; `defaults` are those of other functions."""
+    shown = {name: defaults.get(name, ...) for name in (*names, *defaults)}
+    return all_of(*(setting_option(name, default) for name, default in shown.items()))
+
+
+file_options = all_of(
+    setting_options(*READING),
+    click.option("--no-label", is_flag=True, help="The rows have no labels."),
+)
+"""What a file may need to be read."""
+random_state_option = setting_option("random_state")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+
+
+def overwrite_option(what: str) -> Callable[[Function], Function]:
+    """Return ``--overwrite``."""
+    return click.option("--overwrite", is_flag=True, help=f"Replace {what} that is there.")
+
+
+def reading_arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of :data:`file_options` as arguments of ``rfcdask.ingest``."""
+    given = {name: options[name] for name in READING}
+    if options["no_label"]:
+        given["label"] = False
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _read_tuned(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+    """Read what ``rfcdask tune --out`` wrote."""
+    if value is None:
+        return {}
+    try:
+        found = read_json(Path(value))
+        names = ("kernel", "gamma", "C", "label_weight", "standardize")
+        return {name: found[name] for name in names if found[name] is not None}
+    except OSError as error:
+        raise click.BadParameter(f"{value} cannot be read: {error.strerror}.") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise click.BadParameter(f"{value} was not written by 'rfcdask tune --out'.") from None
+
+
+pipeline_options = all_of(
+    click.option("--no-label", is_flag=True, help="The rows have no labels."),
+    click.option("--config", metavar="FILE", help="TOML file with settings."),
+    click.option(
+        "--tuned",
+        callback=_read_tuned,
+        metavar="FILE",
+        help="Take kernel, gamma, penalty and label weight from 'rfcdask tune --out FILE'.",
+    ),
+    click.option(
+        "--set",
+        "pairs",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="One setting, such as sizes=100,300; may be given again. Options count more.",
+    ),
+    click.option("--ignore-plan", is_flag=True, help="Begin even if it will not fit the memory."),
+)
+"""Beside the settings themselves, what ``run`` and ``fit`` take."""
+
+
+def given_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that were given, in a file, by tuning, as pairs or as options."""
+    config = options["config"]
+    found: dict[str, Any] = from_toml(config) if config else {}
+    found |= options["tuned"] | from_pairs(options["pairs"])
+    names = Settings.__dataclass_fields__
+    found |= {k: v for k, v in options.items() if k in names and v is not None}
+    if options["no_label"]:
+        found["label"] = False
+    if options["label_weight"] is not None:  # asks for the method that has one
+        method = found.setdefault("method", "compressed-labels")
+        if method not in ("auto", "compressed-labels"):
+            raise click.UsageError("--label-weight is for --method compressed-labels.")
+    return found
+
+
+def output_options(function: Function) -> Function:
+    """Add ``--quiet`` and ``--debug``; they take effect by themselves."""
+
+    def be_quiet(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        ctx.meta[_QUIET] = value
+
+    def debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        if value:
+            keep_traceback(ctx)
+
+    flag: dict[str, Any] = {"is_flag": True, "expose_value": False, "is_eager": True}
+    return all_of(
+        click.option(
+            "-q", "--quiet", callback=be_quiet, help="No progress and no remarks.", **flag
+        ),
+        click.option("--debug", callback=debug, help="Show the traceback of an error.", **flag),
+    )(function)
+
+
+def scheduler_options(default: str) -> Callable[[Function], Function]:
+    """Return ``--scheduler`` and ``--threads``, passed on as `scheduler` and `threads`."""
+    return all_of(
+        click.option(
+            "--scheduler",
+            metavar="ADDRESS|FILE",
+            help="Dask scheduler to work on: tcp://... or tls://..., a scheduler file, 'local' for "
+            "a cluster of processes here, or 'threads'.  [default: DASK_SCHEDULER_ADDRESS if set, "
+            f"else {default}]",
+        ),
+        count_option("--threads", None, "Threads to use on this machine.  [default: one a core]"),
+    )
+
+
+work_options = all_of(scheduler_options("threads"), json_option, output_options)
+
+
+@contextmanager
+def session(options: dict[str, Any]) -> Iterator[Any]:
+    """Connect to where the options say and set up progress; yields a client or None."""
+    from rfcdask.execution.cluster import chosen_scheduler, connect, share_threads
+
+    where = chosen_scheduler(options["scheduler"], "threads")
+    size = share_threads(where, options["threads"])
+    with progress_on_stderr(), connect(where, **size) as client:
+        yield client
+
+
+@contextmanager
+def progress_on_stderr() -> Iterator[None]:
+    """Show bars on a terminal, lines in a log, nothing with ``--quiet``."""
+    import dask.config
+
+    style = "off" if is_quiet() else "auto" if sys.stderr.isatty() else "plain"
+    with dask.config.set({"rfcdask.progress": style}):
+        yield
+
+
+def is_quiet() -> bool:
+    """Tell whether ``--quiet`` was given."""
+    ctx = click.get_current_context(silent=True)
+    return bool(ctx and ctx.meta.get(_QUIET))

@@ -1,0 +1,327 @@
+"""A saved model, and new rows with the columns that it was fitted on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from rfcdask.cli.errors import UnfinishedError
+from rfcdask.cli.inputs import opened_data
+from rfcdask.cli.options import reading_arguments
+from rfcdask.cli.outputs import note, unfinished
+
+
+class Saved(NamedTuple):
+    """A saved model in three parts, and what it remembers of its data."""
+
+    whole: Any
+    features: Any
+    learner: Any
+    about: dict[str, Any]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What is known of its data; of a model that was saved in Python, what it says itself."""
+        if _is_known(self.about.get("data")):
+            known: dict[str, Any] = self.about["data"]
+            return known
+        first = self.whole[0] if hasattr(self.whole, "steps") else self.whole
+        names, size = getattr(first, "feature_names_in_", None), int(first.n_features_in_)
+        return {
+            "columns": size,
+            "columns_in_file": size,
+            "column_names": None if names is None else [str(name) for name in names],
+        }
+
+
+def _is_known(data: Any) -> bool:
+    """Tell what `fit` and `run` keep of their data from notes of one's own under that name."""
+    if not isinstance(data, dict):
+        return False
+    sizes = [data.get(name) for name in ("columns", "columns_in_file")]
+    names, projection = data.get("column_names"), data.get("projection")
+    return (
+        all(isinstance(size, int) for size in sizes)
+        and (names is None or (_are_names(names) and len(names) == sizes[1]))
+        and (projection is None or {"seed", "checksum"} <= set(projection))
+    )
+
+
+def _are_names(names: Any) -> bool:
+    return isinstance(names, list) and all(isinstance(name, str) for name in names)
+
+
+def load_model(path: str) -> Saved:
+    """Load a model: a pipeline, or one of its steps alone."""
+    if not Path(path).exists() and unfinished(path).exists():
+        raise UnfinishedError(
+            f"{path} is unfinished: run the command that writes it again, it goes on where it "
+            "stopped."
+        )
+    if not (Path(path) / "model.json").is_file():
+        raise FileNotFoundError(f"{path} is not a saved model: give a folder that fit wrote.")
+    from sklearn.pipeline import Pipeline
+
+    from rfcdask.persist.models import describe, load
+
+    about = describe(path).get("about")
+    about = about if isinstance(about, dict) else {}
+    model = load(path)
+    steps = model.steps if isinstance(model, Pipeline) else [("model", model)]
+    predicts = hasattr(steps[-1][1], "predict")
+    learner = steps[-1][1] if predicts else None
+    before = steps[:-1] if predicts else steps
+    return Saved(model, Pipeline(before) if before else None, learner, about)
+
+
+@contextmanager
+def rows_for(
+    saved: Saved, data: str, options: dict[str, Any], client: Any, *, labels: bool
+) -> Iterator[Any]:
+    """Open DATA with the columns that a model needs, in its order."""
+    like, given = saved.data, reading_arguments(options)
+
+    def read(place: Path) -> Any:
+        return _read_file(data, place, _as_before(data, like, given, labels), like, labels)
+
+    with opened_data(data, options, client, read) as dataset:
+        yield matched(dataset, data, like)
+
+
+def require_learner(saved: Saved, path: str) -> None:
+    """Refuse to predict with a feature map."""
+    if saved.learner is None:
+        raise ValueError(
+            f"{path} is a feature map without a learner: fit it with --learner svm or ridge."
+        )
+
+
+def _read_file(
+    path: str, place: Path, given: dict[str, Any], like: dict[str, Any], labels: bool
+) -> Any:
+    """Read a file into a store; labels that nobody looks at may be anything."""
+    import rfcdask as rf
+    from rfcdask.data.errors import DataError
+
+    if labels or given.get("label") in (None, False):
+        try:
+            return rf.ingest(path, place, **given)
+        except DataError as error:
+            raise _in_words_of_the_model(error, like) from None
+    try:  # as numbers labels may be all the same, which classes must not
+        return rf.ingest(path, place, **given | {"task": "regression"})
+    except DataError as error:
+        if "labels are text" not in str(error):
+            raise
+    return rf.ingest(path, place, **given)
+
+
+def _in_words_of_the_model(error: Exception, like: dict[str, Any]) -> Exception:
+    """Return the fault of a file with the remedies that new rows for a model have."""
+    from rfcdask.data.errors import DataError
+
+    said = str(error)
+    if "beyond the largest index" in said:
+        where = said.partition(": pass")[0]
+        return DataError(f"{like['columns_in_file']} columns expected: {where}.")
+    if "all labels are of one class" in said:
+        where = said.partition(": choose")[0]
+        return DataError(
+            f"{where}: score needs rows of two or more classes; predict, and transform with "
+            "--no-label, take any."
+        )
+    return error
+
+
+def _as_before(
+    path: str, like: dict[str, Any], given: dict[str, Any], labels: bool
+) -> dict[str, Any]:
+    known = {"scale": like.get("scale"), "task": like.get("task") or "auto"}
+    if like.get("projection"):
+        known |= {"project": like["columns"], "random_state": like["projection"]["seed"]}
+    kind = given.get("format") or _kind(path)
+    if kind == "svmlight":
+        known["n_columns"] = like["columns_in_file"]
+    if not labels and kind in ("svmlight", "npz"):
+        known["label"] = False
+    table = _table_as_before(path, kind, like, given, labels) if kind in ("csv", "parquet") else {}
+    return {k: v for k, v in known.items() if v is not None} | given | table
+
+
+def _kind(path: str) -> str:
+    from rfcdask.data.sources.detect import detect_format, expand
+
+    return detect_format(expand(path)[0])
+
+
+def _table_as_before(
+    path: str, kind: str, like: dict[str, Any], given: dict[str, Any], labels: bool
+) -> dict[str, Any]:
+    """Return how to read the columns that a model knows: by their names where both have some."""
+    from rfcdask.data.columns import choose_label
+
+    wanted = like.get("column_names")
+    names, named = _names_of_table(path, kind, given, wanted)
+    label = given.get("label")
+    place = None if label is None else choose_label(path, names, label)
+    if not (wanted and named):
+        if label is None:
+            return {"label": _label_by_place(path, names, named, like)}
+        _check_number(path, like["columns_in_file"], len(names) - (place is not None))
+        return {}
+    own = like.get("label_name") if place is None else names[place]
+    if own in wanted:
+        raise click.UsageError(f"--label {own} names a column that the model learned from.")
+    return {
+        "columns": wanted,
+        "label": _label_by_name(names, wanted, own) if labels and label is not False else False,
+        "check": lambda survey: note_left_out(path, survey.names.left_out, own),
+    } | ({"header": True} if kind == "csv" else {})
+
+
+def _names_of_table(
+    path: str, kind: str, given: dict[str, Any], wanted: list[str] | None
+) -> tuple[Sequence[str], bool]:
+    """Return the names of a table's columns, and whether they are names rather than numbers."""
+    from rfcdask.data.sources.csv import sniff
+    from rfcdask.data.sources.detect import expand
+    from rfcdask.data.sources.parquet import names_in_parquet
+
+    first = expand(path)[0]
+    if kind == "parquet":
+        return names_in_parquet(first), True
+    dialect, names = sniff(first, given.get("delimiter"), given.get("header"))
+    if not dialect.header and wanted and given.get("header") is None:
+        # Names may look like numbers: a line with all names of the model is no row.
+        line = sniff(first, dialect.delimiter, True)[1]
+        if set(wanted) <= set(line):
+            return line, True
+    return names, dialect.header
+
+
+def _label_by_name(names: Sequence[str], wanted: Sequence[str], known: str | None) -> Any:
+    from rfcdask.data.columns import LABEL_NAMES
+
+    if known is not None:
+        return known if known in names else False
+    others = [name for name in names if name.lower() in LABEL_NAMES and name not in wanted]
+    return others[0] if len(others) == 1 else False
+
+
+def _label_by_place(path: str, names: Sequence[str], named: bool, like: dict[str, Any]) -> Any:
+    """Return the label column of a table whose columns are matched by their number alone."""
+    from rfcdask.data.columns import LABEL_NAMES
+
+    before = like.get("label", like.get("label_name"))  # older models kept what was given
+    if named and before is not None and before in names:
+        return before
+    known = [name for name in names if name.lower() in LABEL_NAMES]
+    if named and before is None and len(known) == 1:  # found by its name then, and so now
+        return known[0]
+    place = before if isinstance(before, int) else like.get("label_column")
+    if len(names) == like["columns_in_file"] + 1 and (place is not None or len(known) == 1):
+        return known[0] if place is None else place
+    _check_number(path, like["columns_in_file"], len(names))
+    return False
+
+
+def _check_number(path: str, expected: int, found: int) -> None:
+    from rfcdask.data.errors import DataError
+
+    if expected != found:
+        label = ", and --label for the label" if found == expected + 1 else ""
+        raise DataError(
+            f"{path}: {expected} columns expected, {found} found: give rows with the columns that "
+            f"the model was fitted on{label}."
+        )
+
+
+def note_left_out(path: str, names: Sequence[str], label: str | None = None) -> None:
+    """Say which columns of new rows are not looked at; the label goes without saying."""
+    from rfcdask.data.columns import shown
+
+    if extra := [name for name in names if name != label]:
+        said = f"columns {shown(extra)} are" if len(extra) > 1 else f"column {extra[0]!r} is"
+        note(f"{path}: {said} left out, because the model was fitted without.")
+
+
+def matched(dataset: Any, path: str, like: dict[str, Any]) -> Any:
+    """Return rows with the columns of a model in its order, or refuse them before any work is done.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The new rows.
+    path : str
+        What messages call them.
+    like : dict
+        What a model remembers of the data it was fitted on.
+    """
+    from rfcdask.data.columns import match_columns, names_in_file
+    from rfcdask.data.errors import DataError
+
+    wanted, found = like.get("column_names"), names_in_file(dataset)
+    _note_other_scale(dataset, path, like)
+    if not (wanted and found):
+        _check_projection(dataset, path, like)
+        _note_by_position(dataset, path, like)
+        _check_number(path, like["columns"], dataset.shape[1])
+        return dataset
+    places, left_out = match_columns(path, found, wanted)
+    _check_projection(dataset, path, like)
+    if dataset.projection is None:
+        note_left_out(path, left_out)
+        return dataset.take_columns(places)
+    if found != wanted:
+        raise DataError(
+            f"the rows of {path} were projected from columns in another order than those of the "
+            "model: give the file that they came from, whose columns are put in order by name."
+        )
+    return dataset
+
+
+def _note_by_position(dataset: Any, path: str, like: dict[str, Any]) -> None:
+    """Say that columns are not matched by name, and why."""
+    old = "was written before column names were kept"
+    if "column_names" not in like:
+        why = f"the model {old}"
+    elif "format" in dataset.attrs and "columns" not in dataset.attrs:
+        why = f"{path} {old}"
+    elif like["column_names"]:
+        why = f"{path} names no columns"
+    elif dataset.columns:
+        why = "the model was fitted on columns without names"
+    else:
+        return
+    note(f"{why}: columns are taken by position.")
+
+
+def _note_other_scale(dataset: Any, path: str, like: dict[str, Any]) -> None:
+    """Say that values are in another unit than those of the model, which may be meant."""
+    known, found = (data.get("scale") or 1.0 for data in (like, dataset.attrs))
+    if "scale" in like and known != found:
+        note(
+            f"{path}: values are multiplied by {found:g} on reading, and those that the model was "
+            f"fitted on by {known:g}: ingest it with --scale {known!r} unless that is meant."
+        )
+
+
+def _check_projection(dataset: Any, path: str, like: dict[str, Any]) -> None:
+    from rfcdask.data.columns import projection_checksum
+    from rfcdask.data.errors import DataError
+
+    known, found = like.get("projection"), dataset.projection
+    if known and (found is None or projection_checksum(found) != known["checksum"]):
+        raise DataError(
+            f"the rows of {path} did not go through the projection that the model was fitted "
+            f"behind: ingest them with --project {like['columns']} --random-state {known['seed']}."
+        )
+    if "projection" in like and not known and found is not None:
+        raise DataError(
+            f"the rows of {path} are projected, and those that the model was fitted on were not: "
+            "give the file that they came from."
+        )

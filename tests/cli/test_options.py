@@ -1,0 +1,115 @@
+"""Options are named as parameters are, and old names say what to use."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import rfcdask as rf
+from rfcdask.cli import main
+from rfcdask.cli.options import RENAMED
+from rfcdask.pipeline.settings import Settings
+from tests.pages import ROOT
+
+CONTEXT = click.Context(main)
+OWN = {"--json", "--quiet", "-q", "--debug", "--scheduler", "--threads", "--out", "--help", "-h"}
+"""Options of the command line, which are no parameters."""
+MORE = {
+    "run": {"--resume", "--overwrite", "--config", "--set", "--tuned", "--ignore-plan"},
+    "fit": {"--overwrite", "--config", "--set", "--tuned", "--ignore-plan"},
+    "fetch": {"--list"},
+    "tune": {"--overwrite", "--standardize", "--no-standardize"},
+    "compare": {"--overwrite", "--standardize", "--no-standardize", "--plot"},
+}
+FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
+    "run": (Settings,),
+    "fit": (Settings,),
+    "ingest": (rf.ingest,),
+    "fetch": (rf.fetch, rf.ingest),
+    "synthesize": (rf.synthetic, rf.ingest),
+    "plan": (rf.plan, rf.ingest),
+    "tune": (rf.tune, rf.ingest),
+    "compare": (rf.compare, rf.ingest),
+}
+USED = {
+    "--candidates": "plan",
+    "--columns": "ingest",
+    "--components": "fit",
+    "--drop-nan": "predict",
+    "--from": "fetch",
+    "--map": "fit",
+    "--method": "compare",
+    "--no-labels": "ingest",
+    "--sample-rows": "tune",
+    "--seed": "run",
+    "--step": "plan",
+    "--test-rows": "compare",
+    "--train-rows": "compare",
+}
+"""A command that had each of the old options."""
+
+
+def options(name: str) -> set[str]:
+    command = main.get_command(CONTEXT, name)
+    assert command is not None
+    found = [param for param in command.params if isinstance(param, click.Option)]
+    return {name for option in found for name in (*option.opts, *option.secondary_opts)}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_options_are_named_as_parameters(name: str) -> None:
+    known = {p for function in FUNCTIONS[name] for p in inspect.signature(function).parameters}
+    listed = options(name) - OWN - MORE.get(name, set()) - {"--list-settings", "--one-based"}
+    named = {re.sub(r"^--(no-(?!probe))?", "", option).replace("-", "_") for option in listed}
+    assert {re.sub("^no_", "", name) for name in named} - known == set()
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_old_options_say_what_to_use(old: str, call: Any) -> None:
+    done = call(USED[old], old, "5")
+    assert done.exit_code == 2
+    assert f"Error: {old} is called {RENAMED[old]} now." in done.stderr
+    assert RENAMED[old].split()[0] in options(USED[old])
+    assert old not in options(USED[old])
+
+
+def test_old_options_are_listed_for_people() -> None:
+    assert USED.keys() == RENAMED.keys()
+    for page in ("CHANGELOG.md", "docs/command-line.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        table = dict(re.findall(r"^ *\| `(--[a-z-]+)` \| `(--[a-z -]+)` \|", text, re.M))
+        assert {old: table.get(old) for old in RENAMED} == RENAMED, page
+
+
+def test_old_settings_say_what_to_use(call: Any) -> None:
+    done = call("run", "--set", "seed=1")
+    assert done.exit_code == 2
+    assert "seed is called random_state now" in done.stderr
+
+
+@pytest.mark.parametrize("line", ["run --epochs 0", "fit a b --kernel gauss", "run --sizes 1,2"])
+def test_values_are_checked_at_once(line: str, call: Any, tmp_path: Path) -> None:
+    done = call(*line.split(), cwd=tmp_path)
+    assert done.exit_code == 2
+    assert "cannot be used; it is" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_remedies_of_messages_can_be_typed(call: Any, files: Path, tmp_path: Path) -> None:
+    """A message of the package says nan='drop', and so does an option."""
+    (tmp_path / "a.csv").write_text("a,b,target\n1,2,x\n,3,y\n4,5,x\n6,7,y\n")
+    done = call("ingest", "a.csv", "a.zarr", cwd=tmp_path)
+    assert done.exit_code == 2
+    assert "pass nan='drop'" in done.stderr
+    assert call("ingest", "a.csv", "a.zarr", "--nan", "drop", cwd=tmp_path).exit_code == 0
+    done = call("ingest", str(files / "new.csv"), "b.zarr", cwd=tmp_path)
+    assert "pass label= with one of the columns" in done.stderr
+    assert "or label=False" in done.stderr
+    done = call("ingest", str(files / "new.csv"), "b.zarr", "--no-label", cwd=tmp_path)
+    assert done.exit_code == 0, done.stderr
