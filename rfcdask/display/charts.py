@@ -25,21 +25,11 @@ MOST_NAMED = 30  # up to so many a heat map names them
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart that is ready to be drawn, into given axes or as SVG.
+    """A chart that is ready to be drawn, into given axes or as SVG."""
 
-    Attributes
-    ----------
-    label : str
-        What the chart shows, for those who cannot see it.
-    draw : callable
-        Draws into matplotlib axes and returns the texts of points and cells.
-    height : float
-        Of the SVG, in points.
-    """
-
-    label: str
-    draw: Callable[[Any], Tips]
-    height: float = 226.0
+    label: str  # what the chart shows, for those who cannot see it
+    draw: Callable[[Any], Tips]  # into matplotlib axes; returns the texts of points and cells
+    height: float = 226.0  # of the SVG, in points
 
     def plot(self, ax: Any = None) -> Any:
         """Draw into the given axes, or into those of a new figure of pyplot; return the axes."""
@@ -254,28 +244,15 @@ def stacks(parts: Mapping[str, Mapping[str, float]], xlabel: str) -> Chart:
 
 @dataclass(frozen=True)
 class Cells:
-    """What a heat map shows: values of rows and columns, not a number where there is none.
-
-    Attributes
-    ----------
-    values : nested sequence of float
-    rows, columns : sequence of str
-        Their names.
-    written, tips : nested sequences of str, optional
-        What stands in each cell, and what is shown when the pointer rests on it.
-    marked : pair of int, optional
-        The cell to frame.
-    span : pair of float, optional
-        The values of the weakest and the strongest shade; those of the cells otherwise.
-    """
+    """What a heat map shows: values of rows and columns, not a number where there is none."""
 
     values: Sequence[Sequence[float]]
-    rows: Sequence[str]
+    rows: Sequence[str]  # their names
     columns: Sequence[str]
-    written: Sequence[Sequence[str]] | None = None
-    tips: Sequence[Sequence[str]] | None = None
-    marked: tuple[int, int] | None = None
-    span: tuple[float, float] | None = None
+    written: Sequence[Sequence[str]] | None = None  # what stands in each cell
+    tips: Sequence[Sequence[str]] | None = None  # what is shown when the pointer rests on it
+    marked: tuple[int, int] | None = None  # the cell to frame
+    span: tuple[float, float] | None = None  # of the weakest and the strongest shade
 
 
 def heat_map(label: str, cells: Cells, down: str, along: str, *, tall: float = 1.0) -> Chart:

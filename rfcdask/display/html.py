@@ -102,24 +102,13 @@ def render_repr(
 
 @dataclass(frozen=True)
 class Cell:
-    """A text in a table of the report, and how it is set.
-
-    Attributes
-    ----------
-    text : str
-    best, code : bool
-        Marked as the best of its kind; set as code.
-    symbol : mapping, optional
-        An entry of `legend_of` whose symbol stands before the text.
-    percent : float
-        Length of the bar behind the text.
-    """
+    """A text in a table of the report, and how it is set."""
 
     text: str
-    best: bool = False
-    code: bool = False
-    symbol: dict[str, str] | None = None
-    percent: float = 0.0
+    best: bool = False  # marked as the best of its kind
+    code: bool = False  # set as code
+    symbol: dict[str, str] | None = None  # an entry of `legend_of` that stands before the text
+    percent: float = 0.0  # length of the bar behind the text
 
 
 def legend_of(methods: Sequence[str]) -> list[dict[str, str]]:

@@ -30,22 +30,14 @@ class Fastfood:
     Block k is ``diag(lengths) H diag(gauss) P H diag(signs)``, d x d with d a power of two. Given
     signs and permutation, each row is linear in `gauss` with covariance d I, so it is exactly
     Gaussian; `lengths` replaces the norm that all rows of a block share by a chi draw of its own.
-
-    Attributes
-    ----------
-    signs, permutation, gauss, lengths : arrays of shape (n_blocks, d)
-    n_features_in : int
-        The number of columns p; the d - p others are padding.
-    n_features_out : int
-        The number of vectors wanted, at most ``n_blocks * d``.
     """
 
-    signs: Array
+    signs: Array  # (n_blocks, d), as the three that follow
     permutation: Array
     gauss: Array
     lengths: Array
-    n_features_in: int
-    n_features_out: int
+    n_features_in: int  # the number of columns p; the d - p others are padding
+    n_features_out: int  # the number of vectors wanted, at most n_blocks * d
 
     @classmethod
     def draw(cls, p: int, n: int, rng: np.random.Generator) -> Fastfood:
@@ -95,21 +87,11 @@ class Fastfood:
 
 @dataclass(frozen=True)
 class Frequencies:
-    """Drawn frequencies and phases.
+    """Drawn frequencies and phases."""
 
-    Attributes
-    ----------
-    vectors : array of shape (n_features_in, n)
-        The frequencies w_j, a column each.
-    phases : array of shape (n,)
-        The phases b_j in [0, 2 pi).
-    structure : Fastfood, optional
-        The product form of `vectors`, where multiplying by it is cheaper.
-    """
-
-    vectors: Array
-    phases: Array
-    structure: Fastfood | None = None
+    vectors: Array  # the frequencies w_j, a column each
+    phases: Array  # b_j in [0, 2 pi)
+    structure: Fastfood | None = None  # the product form of `vectors`, where that is cheaper
 
 
 @dataclass(frozen=True)

@@ -103,27 +103,13 @@ def cosine_and_sine(turns: Array, phases: Array, cosine: Array, sine: Array) -> 
 
 @dataclass(frozen=True)
 class CosineBlock:
-    """Weighted cosine features, ready to be evaluated on a block of rows.
+    """Weighted cosine features of n frequencies, ready to be evaluated on a block of rows."""
 
-    Attributes
-    ----------
-    turns : array of shape (p, n) or None
-        Frequencies over 2 pi; may be None when `structure` stands for them.
-    phases : array of shape (n,)
-        Phases over 2 pi.
-    scales : array of shape (n,)
-        What each cosine is multiplied with.
-    paired : bool
-        Whether each frequency yields its cosine and its sine (all cosines first).
-    structure : Fastfood, optional
-        The product form of `turns`, used in their stead.
-    """
-
-    turns: Array | None
-    phases: Array
-    scales: Array
-    paired: bool = False
-    structure: Fastfood | None = None
+    turns: Array | None  # frequencies over 2 pi, (p, n); None where `structure` stands for them
+    phases: Array  # over 2 pi, (n,)
+    scales: Array  # what each cosine is multiplied with, (n,)
+    paired: bool = False  # each frequency yields its cosine and its sine (all cosines first)
+    structure: Fastfood | None = None  # the product form of `turns`, used in their stead
 
     @classmethod
     def make(

@@ -43,39 +43,21 @@ Pairs = tuple[IntArray, IntArray]
 
 @dataclass(frozen=True)
 class CompressionSettings:
-    """What to draw, how to select and for how long to refine.
-
-    Attributes
-    ----------
-    kernel, gamma
-    n_atoms, n_candidates : int
-        How many frequencies to keep of how many.
-    sampling, phases : str
-        How candidates are drawn; see :class:`rfcdask.CompressedFeatures`.
-    exact_target : bool
-        Whether the target is the exact kernel, not the candidates' own sum.
-    solver : str
-    refit : bool
-    tol : float or None
-    refine_steps : int
-    seed : int
-    memory_budget : int
-        Bytes that may be held at once, about.
-    """
+    """What to draw, how to select and for how long to refine."""
 
     kernel: Kernel
     gamma: float
-    n_atoms: int
-    n_candidates: int
-    sampling: str
+    n_atoms: int  # frequencies to keep
+    n_candidates: int  # frequencies to keep them of
+    sampling: str  # how candidates are drawn; see :class:`rfcdask.CompressedFeatures`
     phases: str
-    exact_target: bool
+    exact_target: bool  # the exact kernel is the target, not the candidates' own sum
     solver: str
     refit: bool
     tol: float | None
     refine_steps: int
     seed: int
-    memory_budget: int
+    memory_budget: int  # bytes that may be held at once, about
 
     @property
     def squared_unit_scale(self) -> float:
@@ -93,51 +75,25 @@ class LabelledRows:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a solver chose on the training rows, at every size.
+    """What a solver chose on the training rows, at every size."""
 
-    Attributes
-    ----------
-    drawn : Frequencies
-        All candidates.
-    block : CosineBlock
-        Their evaluator.
-    path : Path
-        Its last state holds as many atoms as were asked for.
-    target : RowTarget or None
-        The target over all pairs of the training rows, where selection has used it.
-    """
-
-    drawn: Frequencies
-    block: CosineBlock
-    path: Path
-    target: RowTarget | None
+    drawn: Frequencies  # all candidates
+    block: CosineBlock  # their evaluator
+    path: Path  # its last state holds as many atoms as were asked for
+    target: RowTarget | None  # over all pairs of the training rows, where selection has used it
 
 
 @dataclass(frozen=True)
 class Compression:
-    """The kept features, and how the error fell on the way.
+    """The kept features (n of p columns), and how the error fell on the way."""
 
-    Attributes
-    ----------
-    selected : array of int of shape (n,)
-        Which candidates were kept.
-    frequencies : array of shape (p, n)
-    phases, weights : arrays of shape (n,)
-    path : Path
-    heldout_errors : array
-        The relative error on held-out pairs at each size of the path.
-    heldout_error : float
-        The same of the features as they are here.
-    refinement : RefineResult or None
-    """
-
-    selected: IntArray
-    frequencies: Array
-    phases: Array
-    weights: Array
+    selected: IntArray  # which candidates were kept, (n,)
+    frequencies: Array  # (p, n)
+    phases: Array  # (n,)
+    weights: Array  # (n,)
     path: Path
-    heldout_errors: Array
-    heldout_error: float
+    heldout_errors: Array  # the relative error on held-out pairs at each size of the path
+    heldout_error: float  # the same of the features as they are here
     refinement: RefineResult | None = None
 
 

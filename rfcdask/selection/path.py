@@ -28,21 +28,11 @@ Gram = Array | Objective
 
 @dataclass(frozen=True)
 class SelectionState:
-    """The weights at one size.
+    """The weights at one size."""
 
-    Attributes
-    ----------
-    atoms : array of int
-        The chosen candidates, in the order they were picked.
-    weights : array
-        Their weights, all positive.
-    error : float
-        Relative error on the sampled pairs.
-    """
-
-    atoms: IntArray
-    weights: Array
-    error: float
+    atoms: IntArray  # the chosen candidates, in the order they were picked
+    weights: Array  # theirs, all positive
+    error: float  # relative, on the sampled pairs
 
 
 @dataclass(frozen=True)

@@ -98,23 +98,13 @@ class RowsWithTarget:
 
 @dataclass(frozen=True)
 class RefineResult:
-    """What refinement found.
+    """What refinement found; errors are relative, over held-out pairs."""
 
-    Attributes
-    ----------
-    features : FeatureParameters
-        The best state seen on the held-out rows.
-    error_before, error_after : float
-        Relative error over held-out pairs of the given and of the returned features.
-    steps, errors : arrays
-        The held-out error while it ran.
-    """
-
-    features: FeatureParameters
-    error_before: float
-    error_after: float
-    steps: IntArray
-    errors: Array
+    features: FeatureParameters  # the best state seen
+    error_before: float  # of the given features
+    error_after: float  # of those returned
+    steps: IntArray  # when the error was looked at
+    errors: Array  # and what it was
 
 
 def heldout_error(features: FeatureParameters, X: Matrix | CentredCSR, target: Array) -> float:

@@ -36,34 +36,17 @@ _PARALLEL = 1e-12
 
 @dataclass
 class Greedy(ABC):
-    """What all greedy solvers share: the state, its error, and when nothing more can be gained.
-
-    Attributes
-    ----------
-    gram : GramColumns
-    c : array of shape (n_atoms,)
-        Inner products of the atoms with the target.
-    norm2 : float
-        Squared norm of the target.
-    w, q : arrays of shape (n_atoms,)
-        The weights and G w, in float64.
-    xx, xt : float
-        Inner products of x with itself and with the target.
-    usable : array of bool
-        The atoms that do not vanish on all pairs.
-    norms : array of shape (n_atoms,)
-        Lengths of the atoms, 1 for those that vanish.
-    """
+    """What all greedy solvers share: the state, its error, and when nothing more can be gained."""
 
     gram: GramColumns
-    c: Array
-    norm2: float
-    w: Array = field(init=False)
-    q: Array = field(init=False)
-    xx: float = field(init=False)
-    xt: float = field(init=False)
-    usable: Array = field(init=False)
-    norms: Array = field(init=False)
+    c: Array  # inner products of the atoms with the target
+    norm2: float  # squared norm of the target
+    w: Array = field(init=False)  # the weights, in float64
+    q: Array = field(init=False)  # G w, in float64
+    xx: float = field(init=False)  # inner product of x with itself
+    xt: float = field(init=False)  # and with the target
+    usable: Array = field(init=False)  # the atoms that do not vanish on all pairs
+    norms: Array = field(init=False)  # lengths of the atoms, 1 for those that vanish
 
     def __post_init__(self) -> None:
         self.c = np.asarray(self.c, np.float64)

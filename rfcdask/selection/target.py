@@ -117,18 +117,10 @@ def _gather_block(matrix: Array, rows: IntArray, columns: IntArray) -> Array:
 
 @dataclass(frozen=True)
 class PairTarget:
-    """A target over sampled pairs.
+    """A target over sampled pairs."""
 
-    Attributes
-    ----------
-    values : array of shape (n_pairs,) or None
-        The kernel of each pair; None stands for the candidates' own sum.
-    label_products : array of shape (n_pairs,) or float
-        What the labels add.
-    """
-
-    values: Array | None
-    label_products: Array | float = 0.0
+    values: Array | None  # the kernel of each pair; None stands for the candidates' own sum
+    label_products: Array | float = 0.0  # what the labels add
 
 
 def label_columns(y: Array) -> Array:
