@@ -13,8 +13,7 @@ from rfcdask.display.svg import PAPER, WIDTH, inline_svg
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-Tips = dict[Any, list[str]]
-"""For artists of matplotlib, one text for each of their points or cells."""
+Tips = dict[Any, list[str]]  # for artists of matplotlib, one text for each of their points or cells
 Rows = Sequence[Mapping[str, Any]]
 BLUE, ORANGE, GREY = LIGHT[0], LIGHT[1], LIGHT[7]
 MOST_MARKERS = 40  # a line with more points is drawn without markers

@@ -19,8 +19,7 @@ from rfcdask.display.style import LIGHT, css_colour, printable
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-WIDTH = 340.0
-"""Width of every chart in points; pages scale it."""
+WIDTH = 340.0  # width of every chart in points; pages scale it
 INK = "#010203"
 """Stands for the colour of the text around the chart."""
 PAPER = "#fefdfc"

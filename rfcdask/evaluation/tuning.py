@@ -31,15 +31,13 @@ from rfcdask.linear import RidgeClassifier, SGDClassifier
 
 GAMMA_FACTORS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0)
 """The default grid of gamma, in units of ``gamma="scale"``."""
-PENALTIES = (0.1, 1.0, 10.0, 100.0, 1000.0)
-"""The default grid of C."""
+PENALTIES = (0.1, 1.0, 10.0, 100.0, 1000.0)  # the default grid of C
 HALVING = (9, 3, 1)
 """By what the rows are divided in each round of halving; the pairs are in reverse."""
 LABEL_WEIGHTS = (0.0, 0.1, 0.3, 1.0)
 """The default choice of ``label_weight`` where one is asked for."""
 
-Fold = tuple[IntArray, IntArray]
-"""The numbers of the rows to learn from, and of those to test on."""
+Fold = tuple[IntArray, IntArray]  # the numbers of the rows to learn from, and of those to test on
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,7 @@ from rfcdask.kernels.threads import available_cpus
 if TYPE_CHECKING:
     from distributed import Client
 
-GAMMA_ROWS = 5000
-"""Rows from which ``gamma="scale"`` and ``gamma="median"`` are computed."""
+GAMMA_ROWS = 5000  # rows from which ``gamma="scale"`` and ``gamma="median"`` are computed
 _THREADS_FROM_VALUES = 1 << 20
 
 Evaluator = Callable[..., Array]

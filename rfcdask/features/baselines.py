@@ -21,8 +21,7 @@ from rfcdask.kernels.hot_loop import draw_block, unweighted_block
 if TYPE_CHECKING:
     from distributed import Client
 
-_SHIP_BYTES = 1 << 20
-"""Larger maps travel as their seed and are drawn again in one task."""
+_SHIP_BYTES = 1 << 20  # larger maps travel as their seed and are drawn again in one task
 
 
 class RandomFeatures(FeatureMap):

@@ -38,8 +38,7 @@ from rfcdask.selection.target import label_columns
 if TYPE_CHECKING:
     from distributed import Client
 
-HELDOUT_ROWS = 1000
-"""Rows all pairs of which are kept away from selection to judge it."""
+HELDOUT_ROWS = 1000  # rows all pairs of which are kept away from selection to judge it
 
 
 def memory_budget() -> int:

@@ -156,8 +156,7 @@ def _exp_scaled(sums: Array, gamma: float) -> Array:
     return np.asarray(np.exp(sums, out=sums))
 
 
-_FAR = 1e4
-"""From here on every Matern kernel is zero; infinity times zero would be NaN."""
+_FAR = 1e4  # from here on every Matern kernel is zero; infinity times zero would be NaN
 
 
 def _matern_profile(sums: Array, gamma: float, nu: float) -> Array:

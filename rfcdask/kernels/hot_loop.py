@@ -37,8 +37,7 @@ def _cosine_polynomial(degree: int) -> tuple[float, ...]:
 # Largest error 1e-8 and 2e-15: below what float32 and float64 angles carry themselves.
 _C32 = tuple(np.float32(c) for c in _cosine_polynomial(6))
 _C64 = _cosine_polynomial(10)
-_HUGE = 1e30
-"""Angles from here on are looked at one by one: another column may have overflowed."""
+_HUGE = 1e30  # angles from here on are looked at one by one: another column may have overflowed
 _QUARTER32, _QUARTER64 = np.float32(0.25), 0.25
 # Fused multiply-adds are allowed; reordering and "no NaN here" are not: NaN must come through.
 _FUSE = {"contract", "nsz"}

@@ -22,8 +22,7 @@ from typing import IO, Any
 
 UNFINISHED = ".unfinished"
 """What the name of an output ends in while it is written beside its place."""
-PARTIAL = ".partial"
-"""What the name of a file ends in while it is written; as zarr ends them too."""
+PARTIAL = ".partial"  # what the name of a file ends in while it is written; as zarr ends them too
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)

@@ -31,11 +31,9 @@ from rfcdask.kernels.arrays import Array, is_sparse
 from rfcdask.persist.files import atomic_folder, disk_errors, follow_link
 from rfcdask.persist.untrusted import check_zarr, faults_as, read_json
 
-FORMAT = 2
-"""Raised whenever older versions could not read what is written; 2 knows pipelines."""
+FORMAT = 2  # raised whenever older versions could not read what is written; 2 knows pipelines
 _JSON, _ARRAYS = "model.json", "arrays.zarr"
-_LIST_BYTES = 2**26
-"""Most bytes of an array that ``model.json`` itself holds."""
+_LIST_BYTES = 2**26  # most bytes of an array that ``model.json`` itself holds
 PERSISTABLE = {
     "RandomFeatures": "rfcdask.features.baselines",
     "CompressedFeatures": "rfcdask.features.compressed",

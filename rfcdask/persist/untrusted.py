@@ -16,10 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-JSON_BYTES = 64 * 2**20
-"""Most bytes of a JSON file."""
-CHUNK_BYTES = 512 * 2**20
-"""Most bytes of one decoded chunk of a zarr array."""
+JSON_BYTES = 64 * 2**20  # most bytes of a JSON file
+CHUNK_BYTES = 512 * 2**20  # most bytes of one decoded chunk of a zarr array
 MOST_EXPANSION = 10**6
 """How many times larger than on disk a zarr array may say it is: zeros that were never written."""
 _SMALL = 2**28
@@ -30,8 +28,7 @@ _PLAIN_CODECS = (
     *("packbits", "quantize", "shuffle", "vlen-utf8"),
     *("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"),
 )
-NUMBERS_AND_TEXT = "biufUST"
-"""Kinds of numpy types that hold neither Python objects nor records."""
+NUMBERS_AND_TEXT = "biufUST"  # kinds of numpy types that hold neither Python objects nor records
 HIDDEN = "***"
 _AUTHORITY = re.compile(r"(?<=://)[^\s/?#'\"<>]*@")
 # Keys of AWS hold slashes, which end the authority of a URL; a number after the colon is a port.

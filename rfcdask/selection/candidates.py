@@ -20,14 +20,10 @@ from rfcdask.kernels.arrays import Array, IntArray, Matrix
 from rfcdask.kernels.hot_loop import CosineBlock
 from rfcdask.kernels.threads import available_cpus, map_tiles
 
-TILE = 512
-"""Candidates per tile."""
-ROW_TILE = 256
-"""Rows evaluated at a time, while their values are in cache."""
-ROW_BLOCK = 4096
-"""Rows whose products are summed in float32 before they are added up in float64."""
-SMALL_TILE = 128
-"""Atoms per tile of a Gram matrix between a few hundred atoms."""
+TILE = 512  # candidates per tile
+ROW_TILE = 256  # rows evaluated at a time, while their values are in cache
+ROW_BLOCK = 4096  # rows whose products are summed in float32 before they are added up in float64
+SMALL_TILE = 128  # atoms per tile of a Gram matrix between a few hundred atoms
 
 # Sums over a row may be cut into lanes; the cut is the same every time.
 _LANES = {"reassoc", "contract"}

@@ -37,8 +37,7 @@ from rfcdask.selection.solvers import SOLVERS, Greedy
 from rfcdask.selection.target import PairTarget, RowTarget
 
 FLOAT32 = np.dtype(np.float32)
-Pairs = tuple[IntArray, IntArray]
-"""Indices of the first and of the second row of each sampled pair."""
+Pairs = tuple[IntArray, IntArray]  # indices of the first and of the second row of each sampled pair
 
 
 @dataclass(frozen=True)

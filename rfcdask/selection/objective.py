@@ -35,8 +35,7 @@ from rfcdask.selection.candidates import (
 )
 from rfcdask.selection.target import PairTarget, RowTarget
 
-TARGET_ROWS = 256
-"""Rows of the target that are multiplied at a time."""
+TARGET_ROWS = 256  # rows of the target that are multiplied at a time
 _GRAM_COLUMNS = 512
 
 
@@ -65,8 +64,7 @@ class Objective(Protocol):
     """What solvers may ask of an objective."""
 
     n_atoms: int
-    n_terms: int
-    """Multiplications per entry of G, about."""
+    n_terms: int  # multiplications per entry of G, about
     dtype: np.dtype
 
     def squared_norms(self) -> Array:

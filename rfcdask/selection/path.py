@@ -15,8 +15,7 @@ from rfcdask.selection.objective import DenseGram, Objective, Track, untracked
 from rfcdask.selection.refit import GrowingNNLS
 from rfcdask.selection.solvers import FrankWolfe, Giga, Greedy, Pursuit
 
-MAX_STATES = 2000
-"""At how many sizes the weights are kept; a longer path keeps evenly spaced ones."""
+MAX_STATES = 2000  # at how many sizes the weights are kept; a longer path keeps evenly spaced ones
 FLOOR_GAIN, FLOOR_GROWTH, FLOOR_PATIENCE = 0.01, 1.05, 50
 """The floor is reached when FLOOR_PATIENCE steps, and one more for every second feature held, have
 neither lowered the error by the share FLOOR_GAIN nor let the set of features grow by the factor

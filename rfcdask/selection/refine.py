@@ -22,14 +22,10 @@ from rfcdask.selection.candidates import slices, sum_of_squares
 from rfcdask.selection.objective import Track, untracked
 from rfcdask.selection.target import RowTarget
 
-BATCH = 1000
-"""Rows per mini-batch, all pairs of which make one gradient."""
-STEP = 0.03
-"""Adam's step size, relative to the typical size of each kind of parameter."""
-DECAYS = (0.9, 0.99)
-"""Adam's decay of the mean gradient and of the mean squared one."""
-CHECK_EVERY = 10
-"""Steps from one look at the held-out error to the next."""
+BATCH = 1000  # rows per mini-batch, all pairs of which make one gradient
+STEP = 0.03  # Adam's step size, relative to the typical size of each kind of parameter
+DECAYS = (0.9, 0.99)  # Adam's decay of the mean gradient and of the mean squared one
+CHECK_EVERY = 10  # steps from one look at the held-out error to the next
 _TILE = 128
 _FREQUENCY_TILE = 64
 

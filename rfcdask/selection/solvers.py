@@ -30,8 +30,7 @@ from rfcdask.selection.refit import GrowingNNLS
 
 _MIN_GAIN = 1e-14
 """The fall of the squared relative error that a step must bring, just above float64's rounding."""
-_PARALLEL = 1e-12
-"""Squared sine below which an atom points along x as far as rounding can tell."""
+_PARALLEL = 1e-12  # squared sine below which an atom points along x as far as rounding can tell
 
 
 @dataclass
