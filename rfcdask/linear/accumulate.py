@@ -36,7 +36,7 @@ def accumulate_moments(
 ) -> tuple[Moments, Moments]:
     """Go once over all blocks and return the moments of rows learned from and held out.
 
-    With `classes`, targets are one column a class of +1 and -1, or a single one for two classes.
+    With `classes`, targets are one column per class of +1 and -1, or a single one for two classes.
     Features of a map are evaluated a few rows at a time.
     """
     n_targets = 0

@@ -67,7 +67,6 @@ class LinearModel(HTMLReprMixin, BaseEstimator):
 
     def _map_scores(self, X: Any, *, flat: bool) -> Array | DaskArray:
         """Return the scores of rows, of shape (n,) where that is asked for."""
-        check_is_fitted(self, "coef_")
         scores = LinearScores(self.coef_, self.intercept_, flat)
         return map_rows(self, X, scores, None if flat else len(scores.coef))
 
@@ -76,7 +75,7 @@ class LinearClassifierMixin(ClassifierMixin):
     """Scores, classes and accuracy of a model with `coef_`, `intercept_` and `classes_`."""
 
     def decision_function(self, X: Any) -> Array | DaskArray:
-        """Return scores: one a row for two classes, else one a class; lazy on dask arrays."""
+        """Return scores: one per row for two classes, else one per class; lazy on dask arrays."""
         check_is_fitted(self, "coef_")
         return self._map_scores(X, flat=len(self.coef_) == 1)
 
@@ -96,6 +95,23 @@ class LinearClassifierMixin(ClassifierMixin):
         right, total = sum(parts)
         check_total_weight(float(total))
         return float(right / total)
+
+    def _check_classes(self, classes: Any, first: bool) -> None:
+        """Learn the classes from the first call of `partial_fit`, and hold later ones to them."""
+        if isinstance(self.class_weight, str):
+            raise ValueError(
+                f"class_weight={self.class_weight!r} needs all labels at once; use fit, or give a "
+                "dict."
+            )
+        if first and classes is None:
+            raise ValueError("classes must be passed on the first call to partial_fit.")
+        if first:
+            self.classes_ = np.unique(classes)
+        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(
+                f"classes={np.unique(classes).tolist()} differ from those of the first call, "
+                f"{self.classes_.tolist()}; give all labels in the first call."
+            )
 
 
 class LinearRegressorMixin(RegressorMixin):
@@ -118,7 +134,7 @@ class LinearRegressorMixin(RegressorMixin):
         known, given = len(scores.coef), 1 if targets.ndim == 1 else targets.shape[1]
         if known != given:
             raise ValueError(
-                f"y has {given} target(s) a row and the model predicts {known}; give all of them."
+                f"y has {given} target(s) per row and the model predicts {known}; give all of them."
             )
         fold, state = partial(_sum_squares, scores=scores), np.zeros((4, known))
         parts = fold_blocks(arrays, fold, state, client, "scoring", group_size=SCORED_BLOCKS)
@@ -144,7 +160,7 @@ def map_rows(
 ) -> Array | DaskArray:
     """Apply a function of the rows: at once to an array in memory, lazily to a dask array.
 
-    `width` is the number of columns that come out; None means one value a row. Without a `dtype`
+    `width` is the number of columns that come out; None means one value per row. Without a `dtype`
     it is that of features of such rows: float32 stays float32.
     """
     if not isinstance(X, da.Array):

@@ -204,7 +204,7 @@ class Ridge(LinearRegressorMixin, BaseRidge):
 
 
 class RidgeClassifier(LinearClassifierMixin, BaseRidge):
-    """Ridge regression on labels of +1 and -1, one column a class, in one pass.
+    """Ridge regression on labels of +1 and -1, one column per class, in one pass.
 
     Parameters
     ----------
@@ -258,14 +258,7 @@ class RidgeClassifier(LinearClassifierMixin, BaseRidge):
     ) -> Self:
         """Add more rows and solve again. The first call needs `classes`, all labels there are."""
         before = getattr(self, "moments_", None)
-        if before is None:
-            if classes is None:
-                raise ValueError("classes must be passed on the first call to partial_fit.")
-            self.classes_ = np.unique(classes)
-        if self.class_weight == "balanced":
-            raise ValueError(
-                "class_weight='balanced' needs all labels at once; use fit, or give a dict."
-            )
+        self._check_classes(classes, before is None)
         matrix, column, weights = self._check_data(X, y, sample_weight, reset=before is None)
         factors = ClassLabels.known(self.classes_).weights(self.class_weight)
         return self._fit_moments(

@@ -109,7 +109,7 @@ def test_values_too_large_are_named_by_their_row_too(row: int) -> None:
         rf.Ridge(0.1).fit(Z, lazy(Y, 100))
 
 
-def test_features_changed_in_place_are_learned_from_as_they_are_now() -> None:
+def test_features_changed_in_place_are_seen_as_changed() -> None:
     Z = FEATURES.transform(lazy(X, 100))
     Z[:, :20] = 0
     assert Z.unevaluated() is Z

@@ -210,6 +210,8 @@ def test_rows_added_later_and_models_merged_equal_one_fit() -> None:
     later = rf.RidgeClassifier().partial_fit(Z[:200], y[:200], classes=[0, 1, 2])
     later.partial_fit(lazy(Z[200:], 90), y[200:])
     assert relative(later.coef_, whole.coef_) < 1e-10
+    with pytest.raises(ValueError, match="differ from those of the first call"):
+        later.partial_fit(Z, y, classes=[0, 1])
     left, right = rf.Ridge().fit(Z[:500], y[:500]), rf.Ridge().fit(Z[500:], y[500:])
     assert relative(left.merge(right).coef_, rf.Ridge().fit(Z, y).coef_) < 1e-10
     one, two = rf.PCA(3).fit(Z[:500]), rf.PCA(3).fit(Z[500:])

@@ -50,7 +50,7 @@ def test_what_is_not_finite_is_refused(bad: float) -> None:
         rf.Standardizer().fit(np.ones((5, 3))).transform(X)
 
 
-def test_a_stores_statistics_give_the_bits_of_its_own_standardize(tmp_path: Path) -> None:
+def test_a_store_standardizes_to_the_same_bits(tmp_path: Path) -> None:
     X = np.random.default_rng(0).normal(5, 9, size=(500, 6)).astype("float32")
     store = rf.ingest(X, tmp_path / "x.zarr")
     mine = rf.Standardizer.of(store).transform(store.X)

@@ -177,7 +177,7 @@ class BaseSGD(LinearModel):
 
 
 def _auto_batch_size(n_rows: int) -> int:
-    """Return a power of two, small enough for many steps an epoch."""
+    """Return a power of two, small enough for many steps per epoch."""
     size = 8
     while size < 256 and size * 2 * 40 <= n_rows:
         size *= 2

@@ -50,7 +50,7 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
     epochs : int
         Passes over the data.
     multi_class : {"ovr", "multinomial"}
-        One model a class against the rest, or all classes in one loss: softmax for
+        One model per class against the rest, or all classes in one loss: softmax for
         ``log_loss``, Crammer and Singer's for ``hinge``.
     fit_intercept : bool
         Whether to learn an intercept.
@@ -181,15 +181,7 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
         rows of the first call.
         """
         first = not hasattr(self, "coef_")
-        if isinstance(self.class_weight, str):
-            raise ValueError(
-                f"class_weight={self.class_weight!r} needs all labels at once; use fit, or give a "
-                "dict."
-            )
-        if first and classes is None:
-            raise ValueError("classes must be passed on the first call to partial_fit.")
-        if classes is not None:
-            self._check_same_classes(np.unique(classes), first)
+        self._check_classes(classes, first)
         matrix, column, weights = self._check_data(X, y, sample_weight, reset=first)
         labels = ClassLabels.known(self.classes_)
         config = self._make_classifier_config(
@@ -245,15 +237,6 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
             class_weights=labels.weights(self.class_weight),
             **more,
         )
-
-    def _check_same_classes(self, classes: Array, first: bool) -> None:
-        if first:
-            self.classes_ = classes
-        elif not np.array_equal(classes, self.classes_):
-            raise ValueError(
-                f"classes={classes.tolist()} differ from those of the first call, "
-                f"{self.classes_.tolist()}; give all labels in the first call."
-            )
 
 
 class SGDRegressor(LinearRegressorMixin, BaseSGD):
@@ -335,7 +318,7 @@ patience, checkpoint, checkpoint_every, persist, random_state, progress
         config = self._make_regressor_config(matrix, targets, weights, self._seed_of_calls())
         if not first and config.n_outputs != len(np.atleast_1d(self.intercept_)):
             raise ValueError(
-                f"y has {config.n_outputs} target(s) a row, but the calls before had "
+                f"y has {config.n_outputs} target(s) per row, but the calls before had "
                 f"{len(np.atleast_1d(self.intercept_))}; give the same targets in every call."
             )
         with open_executor(client) as executor:

@@ -4,7 +4,7 @@ A step takes a mini-batch of rows B, drawn from several blocks, and moves the co
 
     W <- W - eta_t P (Z_B^T D_B / |B| + alpha W)
 
-with D the slopes of the loss and P a preconditioner. It is applied to the gradient, once a batch,
+with D the slopes of the loss and P a preconditioner. It is applied to the gradient, once per batch,
 and therefore costs about as much as the gradient itself. The mean of the iterates, with later ones
 counting more, is kept beside W (Shamir and Zhang, 2013).
 

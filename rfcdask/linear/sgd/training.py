@@ -47,7 +47,7 @@ CLUSTER_SHARE = 0.2
 FREE_SHARE = 0.5
 """And no more than this share of what is free of it now."""
 MEMORY_BANDWIDTH = 2e9
-"""Bytes a second at which a block that has left the caches is read again."""
+"""Bytes per second at which a block that has left the caches is read again."""
 
 
 class TrainingLoop:

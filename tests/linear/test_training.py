@@ -1,23 +1,76 @@
-"""Features are kept or computed again, whichever is cheaper, and the model is the same."""
+"""Training over blocks: their order, features kept or computed again, and bounded memory."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 import time
+import weakref
+from pathlib import Path
 from typing import Any
 
 import dask
+import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rfcdask as rf
 from rfcdask.execution.blocks import Blocks
 from rfcdask.execution.executor import open_executor
 from rfcdask.kernels.arrays import Array
-from rfcdask.linear.sgd import training as persistence
+from rfcdask.linear.sgd import training
+from rfcdask.linear.sgd.step import (
+    TrainingState,
+    blocks_mixed,
+    epoch_groups,
+    held_out_rows,
+    shuffle_rows,
+    train_on_blocks,
+)
 from rfcdask.linear.sgd.training import is_cheaper_to_keep, seconds_to_compute
 from tests.linear_data import blobs, lazy
+
+
+@settings(max_examples=50, deadline=None)
+@given(n=st.integers(1, 60), mixed=st.integers(1, 8), seed=st.integers(0, 9))
+def test_an_epoch_visits_every_block_once_and_spreads_groups(n: int, mixed: int, seed: int) -> None:
+    mixed = min(mixed, n)
+    groups = epoch_groups(n, mixed, seed, 0)
+    assert sorted(index for group in groups for index in group) == list(range(n))
+    assert groups == epoch_groups(n, mixed, seed, 0)
+    strata = [set(part.tolist()) for part in np.array_split(np.arange(n), mixed)]
+    assert all(len(group) <= mixed for group in groups)
+    assert all(sum(index in part for index in groups[0]) == 1 for part in strata)
+
+
+@settings(max_examples=30, deadline=None)
+@given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=8), seed=st.integers(0, 9))
+def test_rows_of_a_group_are_all_there_in_an_order_of_their_own(
+    sizes: list[int], seed: int
+) -> None:
+    which, rows = shuffle_rows(sizes, seed, 1, 2)
+    pairs = set(zip(which.tolist(), rows.tolist(), strict=True))
+    assert pairs == {(b, r) for b, size in enumerate(sizes) for r in range(size)}
+    again = shuffle_rows(sizes, seed, 1, 2)
+    assert np.array_equal(again[1], rows)
+
+
+def test_orders_differ_between_epochs_and_rows_held_out_do_not() -> None:
+    assert epoch_groups(40, 8, 0, 0) != epoch_groups(40, 8, 0, 1)
+    held = held_out_rows(100, 0.1, 3, 7)
+    assert held.sum() == 10
+    assert np.array_equal(held, held_out_rows(100, 0.1, 3, 7))
+
+
+def test_large_blocks_are_not_mixed_beyond_the_budget() -> None:
+    assert blocks_mixed(100, 2**20) == 8
+    assert blocks_mixed(100, 2**26) == 2
+    assert blocks_mixed(100, 2**31) == 1
+    assert blocks_mixed(3, 2**20) == 3
+
 
 EPOCHS = 4
 N_BLOCKS = 10
@@ -66,7 +119,7 @@ def test_dear_features_are_kept() -> None:
 def test_the_measured_time_decides(
     seconds: float, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(persistence, "seconds_to_compute", lambda executor, blocks: seconds)
+    monkeypatch.setattr(training, "seconds_to_compute", lambda executor, blocks: seconds)
     work = Work()
     train("auto", work)
     assert work.calls == N_BLOCKS if kept else work.calls >= RECOMPUTED
@@ -76,7 +129,7 @@ def test_without_room_nothing_is_kept_or_measured(monkeypatch: pytest.MonkeyPatc
     def refuse(*args: Any) -> float:
         raise AssertionError("measured in vain")
 
-    monkeypatch.setattr(persistence, "seconds_to_compute", refuse)
+    monkeypatch.setattr(training, "seconds_to_compute", refuse)
     work = Work()
     with dask.config.set({"rfcdask.persist-bytes": "10 kB"}):
         train("auto", work)
@@ -93,7 +146,7 @@ def test_arrays_in_memory_and_single_passes_are_never_kept(
     def refuse(*args: Any) -> float:
         raise AssertionError("measured in vain")
 
-    monkeypatch.setattr(persistence, "seconds_to_compute", refuse)
+    monkeypatch.setattr(training, "seconds_to_compute", refuse)
     X, y = blobs(500, 6, 2)
     rf.SGDClassifier(random_state=0).fit(X, y)
     rf.SGDClassifier(epochs=1, random_state=0).fit(lazy(X, 100) + 1, y)
@@ -137,9 +190,74 @@ def test_every_choice_gives_the_same_bits(
     target = lazy(y, 150)
     wanted = model(random_state=0, persist=False).fit(Z, target)
     for persist, seconds in ((True, 0.0), ("auto", 0.0), ("auto", 1e3)):
-        monkeypatch.setattr(persistence, "seconds_to_compute", lambda *args, s=seconds: s)
+        monkeypatch.setattr(training, "seconds_to_compute", lambda *args, s=seconds: s)
         for client in (None, cluster_client):
             found = model(random_state=0, persist=persist).fit(Z, target, client=client)
             assert np.array_equal(found.coef_, wanted.coef_)
             assert np.array_equal(found.intercept_, wanted.intercept_)
             assert found.history_ == wanted.history_
+
+
+BENCHMARK = Path(__file__).resolve().parents[2] / "workflows" / "benchmarks" / "bench_memory.py"
+
+
+class Living:
+    """Counts arrays that are still in memory."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.now = self.most = self.made = 0
+
+    def make(self, block: Array) -> Array:
+        fresh = block + np.float32(0)
+        with self.lock:
+            self.made += 1
+            self.now += 1
+            self.most = max(self.most, self.now)
+        weakref.finalize(fresh, self._gone)
+        return fresh
+
+    def _gone(self) -> None:
+        with self.lock:
+            self.now -= 1
+
+
+@pytest.mark.parametrize("rows", [40, 400])
+def test_a_slow_learner_holds_a_fixed_number_of_blocks(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    living = Living()
+    X = da.random.default_rng(0).normal(size=(rows * 20, 4), chunks=(20, 4)).astype(np.float32)
+    Z = X.map_blocks(living.make, meta=np.empty((0, 0), np.float32))
+    y = np.arange(rows * 20) % 2
+
+    def slow(*args: Any) -> TrainingState:
+        time.sleep(0.02)
+        return train_on_blocks(*args)
+
+    monkeypatch.setattr(training, "train_on_blocks", slow)
+    monkeypatch.setattr(training, "preconditioner_rows", lambda n_features: 200)
+    rf.SGDClassifier(epochs=1, random_state=0, persist=False).fit(Z, y)
+    assert living.made >= rows
+    # eight in use, eight ahead, and what the pool's threads have just let go
+    assert living.most <= 8 + 8 + 4
+    assert living.now <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("slowness", [0, 10])
+def test_peak_memory_of_one_and_eight_million_rows(slowness: int) -> None:
+    peaks = [
+        float(
+            subprocess.run(
+                [sys.executable, str(BENCHMARK), "--one", str(rows), str(slowness)],
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout.split()[0]
+        )
+        for rows in (1_000_000, 8_000_000)
+    ]
+    print(f"slowness {slowness}: {peaks[0]:.0f} MiB and {peaks[1]:.0f} MiB")
+    assert peaks[1] < 1.15 * peaks[0]
