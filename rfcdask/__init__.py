@@ -22,7 +22,15 @@ if TYPE_CHECKING:
         NystroemFeatures,
         RandomFeatures,
     )
-    from rfcdask.linear import PCA, Ridge, RidgeClassifier, SGDClassifier, SGDRegressor
+    from rfcdask.linear import (
+        PCA,
+        KernelClassifier,
+        KernelRegressor,
+        Ridge,
+        RidgeClassifier,
+        SGDClassifier,
+        SGDRegressor,
+    )
     from rfcdask.linear.standardize import Standardizer
     from rfcdask.persist.models import load, save
     from rfcdask.planning import Plan, PlanError, plan
@@ -33,6 +41,8 @@ __all__ = [
     "CompressedFeatures",
     "Dataset",
     "JLFeatures",
+    "KernelClassifier",
+    "KernelRegressor",
     "NystroemFeatures",
     "Plan",
     "PlanError",
@@ -82,7 +92,15 @@ _NAMES = {
     "rfcdask.data": ("Dataset", "fetch", "ingest", "open_dataset", "synthetic"),
     "rfcdask.evaluation.kernel_error": ("kernel_error",),
     "rfcdask.features": ("CompressedFeatures", "JLFeatures", "NystroemFeatures", "RandomFeatures"),
-    "rfcdask.linear": ("PCA", "Ridge", "RidgeClassifier", "SGDClassifier", "SGDRegressor"),
+    "rfcdask.linear": (
+        "KernelClassifier",
+        "KernelRegressor",
+        "PCA",
+        "Ridge",
+        "RidgeClassifier",
+        "SGDClassifier",
+        "SGDRegressor",
+    ),
     "rfcdask.persist.models": ("load", "save"),
     "rfcdask.planning": ("Plan", "PlanError", "plan"),
     "rfcdask.linear.standardize": ("Standardizer",),

@@ -1,12 +1,12 @@
 """Features that learn from all rows against fixed ones: accuracy at equal or larger size.
 
-Data are read from a folder of ``.npz`` files (a9a, mnist, har_rebuilt, sensorless_2200, higgs_sample,
-covtype) by path. Every method sees the same training rows and is judged on the same test rows; all its
-choices (width, penalty, kind of head) are made on rows held out of the training rows. Results are
-kept in a JSON file, one entry a data set, method and seed, so that a run goes on where it ended.
+Data are read from a folder of ``.npz`` files (a9a, mnist, har_rebuilt, sensorless_2200,
+higgs_sample, covtype) by path. Every method sees the same training rows and is judged on the same
+test rows; widths and penalties are chosen on rows held out of the training rows. Results are kept
+in a JSON file, one entry per data set, method and seed, so that a run goes on where it ended.
 
-Run: python workflows/benchmarks/learned.py FOLDER [--data mnist covtype] [--methods learned rfm-1000]
-     [--seeds 0 1 2] [--results learned.json]
+Run: python workflows/benchmarks/learned.py FOLDER [--data mnist covtype] [--seeds 0 1 2]
+     [--methods learned-300 rfm-1000] [--results learned.json]
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """The gradient of one mini-batch by frequencies, phases and linear heads, in float32.
 
-The model is ``f(x) = A^T z(x) + c`` with ``z_j(x) = s_j cos(w_j . x + b_j)``. With F the slopes of the
-loss by the outputs f, over the number of rows,
+The model is ``f(x) = A^T z(x) + c`` with ``z_j(x) = s_j cos(w_j . x + b_j)``. With F the slopes of
+the loss by the outputs f, over the number of rows,
 
     dA = Z^T F,   dc = sum F,   D = (F A^T) * (-s sin(angles)),   dW = X^T D,   db = sum D.
 
 Angles are in turns, as in the hot loop, and rows are centred and multiplied by the typical size
 of a frequency (`InputScaling`), so that neither the units of X nor its origin change the training.
-The scales s_j are folded into the small head matrices. A batch is cut into fixed tiles of rows, each
-computed by one BLAS thread, and their gradients are added in order: the result does not depend on
-the number of threads.
+The scales s_j are folded into the small head matrices. A batch is cut into fixed tiles of rows,
+each computed by one BLAS thread, and their gradients are added in order: the result does not
+depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from rfcdask.kernels.hot_loop import cosine_and_sine
 from rfcdask.kernels.threads import map_tiles
 from rfcdask.kernels.types import Array, Matrix
 
-TILES = 4
-"""Parts of a batch that may be computed side by side."""
+TILE_ROWS = 128
+"""Rows of a batch that one thread computes."""
 _RADIANS = np.float32(2 * np.pi)
 
 Slopes = Callable[[Array, Array, Array, Array], float]
@@ -98,8 +98,6 @@ class BatchGradient:
 
     Parameters
     ----------
-    parameters : Parameters
-        Their shapes are what counts.
     scales : array of shape (J,)
         The factor of each cosine.
     scaling : InputScaling
@@ -115,7 +113,6 @@ class BatchGradient:
 
     def __init__(
         self,
-        parameters: Parameters,
         scales: Array,
         scaling: InputScaling,
         slopes: Slopes,
@@ -128,7 +125,7 @@ class BatchGradient:
         self.scales = scales.astype(np.float32)[:, None]
         self.scaling, self.slopes, self.n_heads = scaling, slopes, n_heads
         self.learn_features, self.n_threads = learn_features, n_threads
-        self.height = -(-batch // TILES)
+        self.height = min(batch, TILE_ROWS)
         self._tiles: list[_Tile] = []
 
     def __call__(

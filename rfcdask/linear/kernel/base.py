@@ -1,0 +1,422 @@
+"""What kernel classifier and regressor share: from blocks of rows to features and a head."""
+
+from __future__ import annotations
+
+import zlib
+from numbers import Real
+from typing import Any, NamedTuple
+
+import dask.array as da
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from rfcdask.display.charts import Chart, training
+from rfcdask.display.html import Facts, HTMLReprMixin
+from rfcdask.display.numbers import count, number
+from rfcdask.execution.blocks import Blocks
+from rfcdask.execution.executor import Executor
+from rfcdask.execution.progress import track
+from rfcdask.features.base import check_choice, check_count, check_kernel_parameters
+from rfcdask.features.compressed import CompressedFeatures
+from rfcdask.features.learned import LearnedFeatures
+from rfcdask.kernels import get_kernel, resolve_gamma
+from rfcdask.kernels.arrays import check_finite, feature_dtype, is_sparse
+from rfcdask.kernels.frequencies import draw_candidates
+from rfcdask.kernels.seeds import seed_of
+from rfcdask.kernels.types import Array, DaskArray, IntArray
+from rfcdask.linear.facts import model_facts
+from rfcdask.linear.inputs import BLOCK_BYTES, as_matrix
+from rfcdask.linear.kernel.optimize import (
+    Objective,
+    State,
+    Training,
+    input_scaling,
+    judge,
+    steps_of,
+    take_head,
+    train_in_memory,
+)
+from rfcdask.linear.kernel.predict import Evaluate, map_matrix
+from rfcdask.linear.kernel.stream import (
+    Best,
+    BlockReader,
+    KernelCheckpoint,
+    Run,
+    Sample,
+    draw_sample,
+)
+from rfcdask.linear.kernel.width import (
+    FACTORS,
+    TRIAL_HELD,
+    Trial,
+    choose_width,
+    few,
+    held_rows,
+    median_gamma,
+    scaled_gamma,
+)
+from rfcdask.linear.predict import LinearScores
+from rfcdask.linear.sgd import schedule
+
+ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3)
+"""Penalties that ``alpha="auto"`` chooses from on rows held out."""
+ALPHA = 1e-5
+"""The penalty where no rows are held out."""
+ROW_VISITS = 150_000
+"""Rows that ``epochs="auto"`` learns from at least, counted once per epoch."""
+SAMPLE_ROWS, SAMPLE_BYTES = 120_000, 2**27
+"""Most rows and bytes of the sample in memory on which widths are tried."""
+START_VISITS = 40_000
+"""Rows from which the head of the untrained features learns, to be compared with."""
+
+
+class Setting(NamedTuple):
+    """What a fit works on, known once the blocks are."""
+
+    blocks: Blocks
+    read: BlockReader
+    sample: Sample
+    objective: Objective
+    seed: int
+    batch: int
+    epochs: int
+
+
+class KernelModel(HTMLReprMixin, BaseEstimator):
+    """What classifier and regressor share; not for direct use."""
+
+    coef_: Array
+    intercept_: Any
+    n_features_in_: int
+
+    @property
+    def features_(self) -> LearnedFeatures:
+        """The trained features as a fitted map, with a lazy `transform`."""
+        check_is_fitted(self, "coef_")
+        made = LearnedFeatures.from_arrays(
+            self.frequencies_,
+            self.phases_,
+            self.weights_,
+            kernel=self.kernel,
+            gamma=self.gamma_,
+            random_state=self.seed_,
+        )
+        if hasattr(self, "feature_names_in_"):
+            made.feature_names_in_ = self.feature_names_in_
+        return made
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the mean loss of each epoch; returns the axes.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            New ones are made otherwise.
+        """
+        check_is_fitted(self, "history_")
+        return training(self.history_).plot(ax)
+
+    def _facts(self) -> Facts:
+        if not hasattr(self, "history_"):
+            return []
+        return [
+            ("features", count(len(self.weights_))),
+            ("kernel", f"{get_kernel(self.kernel).name}, gamma {number(self.gamma_)}"),
+            *model_facts(self),
+            ("epochs", count(self.n_iter_)),
+            ("alpha", number(self.alpha_)),
+        ]
+
+    def _chart(self) -> Chart | None:
+        return training(self.history_) if len(self.history_) > 1 else None
+
+    def _check_parameters(self) -> None:
+        check_count("n_components", self.n_components)
+        check_kernel_parameters(self.kernel, "scale" if self.gamma == "tune" else self.gamma)
+        check_choice("start", self.start, ("random", "selected"))
+        if self.epochs != "auto":
+            check_count("epochs", self.epochs)
+        if self.batch_size != "auto":
+            check_count("batch_size", self.batch_size)
+        if self.patience is not None:
+            check_count("patience", self.patience)
+        check_count("checkpoint_every", self.checkpoint_every)
+        check_number("step_size", self.step_size, above=0)
+        check_number("validation_fraction", self.validation_fraction, least=0, below=1)
+        for alpha in self._alphas(0):
+            check_number("alpha", alpha, least=0)
+
+    def _alphas(self, n_held: int) -> tuple[float, ...]:
+        if self.alphas is not None:
+            return tuple(self.alphas)
+        if self.alpha == "auto":
+            return ALPHAS if n_held else (ALPHA,)
+        return (self.alpha,)
+
+    def _matrix(self, X: Any, *, reset: bool) -> DaskArray:
+        """Return X as a dask array of row blocks, dense or CSR."""
+        if not is_sparse(X):
+            matrix = as_matrix(X, self)
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            return matrix
+        X = validate_data(
+            self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite=False
+        )
+        check_finite(X)
+        bytes_per_row = max(X.data.nbytes // max(X.shape[0], 1), 1)
+        rows = int(np.clip(BLOCK_BYTES // bytes_per_row, 256, 16384))
+        X = X.astype(feature_dtype(X.dtype), copy=False)
+        return da.from_array(X, chunks=(rows, -1), asarray=False, name=False)
+
+    def _seed(self) -> int:
+        if self.random_state is None and self.checkpoint is not None:
+            stored = KernelCheckpoint(self.checkpoint, {}).stored_seed()
+            if stored is not None:
+                return stored
+        return seed_of(self.random_state)
+
+    def _setting(
+        self,
+        executor: Executor,
+        blocks: Blocks,
+        read: BlockReader,
+        seed: int,
+        more: bool = False,
+        **objective: Any,
+    ) -> Setting:
+        """Draw the sample and fix what depends on the number of rows.
+
+        With `more`, rows come in pieces: one penalty, and after the first piece none are held out.
+        """
+        n = sum(blocks.rows)
+        held_out = not (more and hasattr(self, "coef_"))
+        n_held = held_rows(n, self.validation_fraction) if held_out else 0
+        most = min(SAMPLE_ROWS, max(SAMPLE_BYTES // (4 * self.n_features_in_), 2000))
+        sample = draw_sample(executor, blocks, read, seed, min(n - n_held, most), n_held)
+        batch = int(np.clip(n // 200, 32, 256)) if self.batch_size == "auto" else self.batch_size
+        epochs = int(np.clip(-(-ROW_VISITS // n), 3, 100)) if self.epochs == "auto" else self.epochs
+        alphas = self._alphas(0 if more else n_held)
+        made = Objective(alphas=alphas[:1] if more else alphas, **objective)
+        return Setting(blocks, read, sample, made, seed, batch, epochs)
+
+    def _fit_blocks(self, executor: Executor, setting: Setting, about: dict[str, Any]) -> None:
+        """Choose the width, train over all blocks and keep the better of start and end."""
+        checkpoint = None
+        gamma = None
+        if self.checkpoint is not None:
+            checkpoint = KernelCheckpoint(self.checkpoint, self._fingerprint(setting, about))
+            gamma = checkpoint.stored_gamma()
+        if gamma is None:
+            gamma = self._choose_gamma(setting)
+        sizes = _group_sizes(setting)
+        n_steps = steps_of(sizes, setting.batch) * setting.epochs
+        work, state = self._begin(setting, gamma, n_steps)
+        if checkpoint is not None:
+            checkpoint.gamma = gamma
+        run = Run(
+            work,
+            setting.read,
+            setting.sample,
+            setting.epochs,
+            self.patience,
+            setting.seed,
+            checkpoint,
+            self.checkpoint_every,
+            self.progress,
+        )
+        last, best = run.train(executor, setting.blocks, state)
+        parameters, head, loss = best.parameters, best.head, best.loss
+        if self.learn_features and len(setting.sample.held.weights):
+            begun = self._start_with_head(setting, gamma)
+            if begun.loss < loss:  # training made nothing better
+                parameters, head = begun.state.parameters, begun.judgement.best
+        self.history_, self.n_iter_ = run.history, len(run.history)
+        self.gamma_, self.seed_ = gamma, setting.seed
+        self._keep(work, State(parameters, last.adam), head, setting.read)
+
+    def _forget(self) -> None:
+        for name in ("_last", "_units", "n_calls_", "trials_", "coef_", "intercept_"):
+            if hasattr(self, name):
+                delattr(self, name)
+
+    def _keep(self, work: Training, state: State, head: int, read: BlockReader) -> None:
+        """Make a state the attributes that users know."""
+        work, state = take_head(work, state, head)
+        self.frequencies_, self.phases_ = work.frequencies(state.parameters)
+        self.weights_ = np.square(work.scales) * (len(work.scales) / 2)
+        coef, intercept = work.head(state.parameters)
+        if read.classes is None:
+            coef, intercept = coef * read.scale[:, None], intercept * read.scale + read.mean
+        self.coef_, self.intercept_ = coef, intercept
+        self.alpha_, self.t_ = float(work.objective.alphas[0]), state.adam.step
+        self._last = (work, state)
+
+    def _begin(
+        self, setting: Setting, gamma: float, n_steps: int, learn: bool | None = None
+    ) -> tuple[Training, State]:
+        """Return settings and state of a training that begins with features of that width."""
+        learn = bool(self.learn_features) if learn is None else learn
+        rows = setting.sample.training
+        J = int(self.n_components)
+        weights = np.ones(J)
+        if self.start == "selected":
+            frequencies, phases, weights = self._selected(setting, gamma)
+            J = len(phases)
+            weights = np.ones(J) if learn else weights
+        else:
+            kernel, p = get_kernel(self.kernel), rows.X.shape[1]
+            drawn = draw_candidates(kernel, gamma, p, J, "iid", "random", setting.seed)
+            frequencies, phases = drawn.vectors, drawn.phases
+        work = Training(
+            setting.objective,
+            input_scaling(rows.X, frequencies),
+            np.sqrt(2 * weights / J),
+            setting.batch,
+            n_steps,
+            learn,
+            float(self.step_size),
+        )
+        return work, work.start(frequencies, phases)
+
+    def _selected(self, setting: Setting, gamma: float) -> tuple[Array, Array, Array]:
+        """Return frequencies, phases and weights selected for the sampled rows and labels."""
+        selected = CompressedFeatures(
+            self.n_components,
+            kernel=self.kernel,
+            gamma=gamma,
+            n_candidates=self.n_candidates,
+            n_rows=self.n_rows,
+            label_weight=self.label_weight,
+            random_state=setting.seed,
+        )
+        rows = few(setting.sample.training, self.n_rows + 1000)
+        targets = rows.targets if rows.targets.ndim == 1 else rows.targets[:, 0]
+        selected.fit(rows.X, targets)
+        weights = selected.weights_ * (len(selected.weights_) / self.n_candidates)
+        return selected.frequencies_, selected.phases_, weights
+
+    def _choose_gamma(self, setting: Setting) -> float:
+        kernel, rows = get_kernel(self.kernel), setting.sample.training
+        if self.gamma != "tune":
+            return resolve_gamma(self.gamma, kernel, rows.X)
+        rng = np.random.default_rng([setting.seed, 8])
+        middle = median_gamma(kernel, rows.X, rng)
+        if not len(setting.sample.held.weights):
+            return middle
+        gammas = [scaled_gamma(kernel, middle, factor) for factor in FACTORS]
+        visits = sum(setting.blocks.rows) * setting.epochs
+        with track("trying kernel widths", None, "trials", progress=self.progress) as reporter:
+
+            def try_width(gamma: float, n: int) -> Trial:
+                reporter.advance(1)
+                return self._trial(setting, gamma, n, bool(self.learn_features))
+
+            trials = choose_width(gammas, try_width, visits)
+        self.trials_ = [
+            {"gamma": t.gamma, "rows": float(t.visits), "held_out_loss": t.loss} for t in trials
+        ]
+        return trials[-1].gamma
+
+    def _trial(self, setting: Setting, gamma: float, visits: int, learn: bool) -> Trial:
+        """Train on some of the sampled rows, with a schedule of its own, and judge."""
+        rows, held = setting.sample.training, few(setting.sample.held, TRIAL_HELD)
+        n = min(len(rows.weights), visits)
+        passes = [min(n, visits - start) for start in range(0, visits, n)]
+        work, state = self._begin(setting, gamma, steps_of(passes, setting.batch), learn)
+        rng = np.random.default_rng([setting.seed, 9])
+        state = train_in_memory(work, state, few(rows, n), visits, rng)
+        return Trial(gamma, visits, judge(work, state.parameters, held), work, state)
+
+    def _start_with_head(self, setting: Setting, gamma: float) -> Trial:
+        """Return the untrained features with a head of their own, judged on all held-out rows."""
+        trial = self._trial(setting, gamma, START_VISITS, learn=False)
+        judged = judge(trial.training, trial.state.parameters, setting.sample.held)
+        return trial._replace(judgement=judged)
+
+    def _learn_more(self, executor: Executor, setting: Setting) -> None:
+        """Go once over new blocks from where the last call ended."""
+        last = getattr(self, "_last", None)
+        work, state = self._continued(setting) if last is None else last
+        calls = getattr(self, "n_calls_", 0)
+        run = Run(work, setting.read, setting.sample, 1, 1, setting.seed)
+        rows = float(sum(setting.blocks.rows))
+        with track("training", rows, "rows", progress=self.progress) as bar:
+            best = Best(state.parameters)
+            state = run.epoch(executor, setting.blocks, state, best, calls, 0, bar.advance)
+        self.n_calls_ = calls + 1
+        self.history_ = [
+            {"epoch": float(calls + 1), "loss": state.loss / max(state.weight, 1e-300)}
+        ]
+        self.n_iter_ = 1
+        self._keep(work, state._replace(loss=0.0, weight=0.0), 0, setting.read)
+
+    def _continued(self, setting: Setting) -> tuple[Training, State]:
+        """Return the training to go on with: of a loaded model, or a new one."""
+        if not hasattr(self, "coef_"):
+            self.gamma_, self.seed_ = self._choose_gamma(setting), setting.seed
+            return self._begin(setting, self.gamma_, 0)
+        rows, read = setting.sample.training, setting.read
+        work = Training(
+            setting.objective,
+            input_scaling(rows.X, self.frequencies_),
+            np.sqrt(2 * self.weights_ / len(self.weights_)),
+            setting.batch,
+            0,
+            bool(self.learn_features),
+            float(self.step_size),
+        )
+        state = work.start(self.frequencies_, self.phases_)
+        coef, intercept = np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)
+        if read.classes is None:
+            coef, intercept = coef / read.scale[:, None], (intercept - read.mean) / read.scale
+        state.parameters.heads[...], state.parameters.intercepts[...] = coef.T, intercept
+        return work, state._replace(adam=state.adam._replace(step=self.t_))
+
+    def _fingerprint(self, setting: Setting, about: dict[str, Any]) -> dict[str, Any]:
+        """Return what must be the same for a run to go on from a checkpoint."""
+        free = {"checkpoint", "checkpoint_every", "progress", "random_state"}
+        shown = {k: repr(v) for k, v in self.get_params(deep=False).items() if k not in free}
+        shape = {
+            "rows": sum(setting.blocks.rows),
+            "columns": self.n_features_in_,
+            "chunks": zlib.crc32(repr(list(setting.blocks.rows)).encode()),
+            "seed": setting.seed,
+        }
+        return {"model": type(self).__name__, **shown, **shape, **about}
+
+    def _map(self, X: Any, function: LinearScores, width: int | None, dtype: Any) -> Any:
+        check_is_fitted(self, "coef_")
+        return map_matrix(self, X, Evaluate(self.features_, function), width, dtype)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _group_sizes(setting: Setting) -> list[int]:
+    """Return the rows of each group of an epoch that are learned from."""
+    blocks, held = setting.blocks, setting.sample.held_of
+    mixed = schedule.blocks_mixed(len(blocks), blocks.nbytes)
+    return [
+        sum(blocks.rows[k] - len(held.get(k, ())) for k in group)
+        for group in schedule.plan_epoch(len(blocks), mixed, setting.seed, 0)
+    ]
+
+
+def first_rows(X: DaskArray) -> IntArray:
+    """Return the number of the first row of each block."""
+    return np.cumsum([0, *X.chunks[0]]).astype(np.int64)
+
+
+def check_number(
+    name: str, value: Any, *, above: float = -np.inf, least: float = -np.inf, below: float = np.inf
+) -> None:
+    """Raise unless a parameter is a finite number within its bounds."""
+    real = isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
+    if not real or not (np.isfinite(value) and above < value < below and value >= least):
+        bounds = f"above {above}" if np.isfinite(above) else f"of at least {least}"
+        more = f" and below {below}" if np.isfinite(below) else ""
+        raise ValueError(f"{name}={value!r} must be a number {bounds}{more}.")

@@ -1,0 +1,288 @@
+"""Kernel classifier: features and linear head trained together over blocks larger than memory."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from rfcdask.execution.executor import open_executor
+from rfcdask.features.base import check_choice
+from rfcdask.kernels import Kernel
+from rfcdask.kernels.types import Array, DaskArray, RandomState
+from rfcdask.linear.inputs import as_labels, check_weights, make_blocks, require_y
+from rfcdask.linear.kernel.base import KernelModel, first_rows
+from rfcdask.linear.kernel.predict import EvaluateClasses
+from rfcdask.linear.kernel.stream import BlockReader
+from rfcdask.linear.labels import Labels, class_weights, read_labels, to_learn_from
+from rfcdask.linear.predict import (
+    Classes,
+    Flattened,
+    LinearScores,
+    Probabilities,
+    accuracy,
+    score_dtype,
+)
+from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, SOFTMAX
+
+LOSSES = ("log_loss", "squared_hinge", "hinge")
+
+
+class KernelClassifier(ClassifierMixin, KernelModel):
+    """Classifier whose cosine features learn together with the linear model on them [1]_.
+
+    ``f(x) = A^T z(x) + c`` with ``z_j(x) = sqrt(2 / J) cos(w_j . x + b_j)``. The features begin as
+    random features of a kernel, and all of w, b, A and c then learn from all rows, one mini-batch
+    after another. Memory holds a bounded number of blocks of rows, and features of a few hundred
+    rows. Rows held out choose width and penalty and see to it that nothing worse than the
+    start is returned.
+
+    Parameters
+    ----------
+    n_components : int, default=500
+        The number of features J.
+    kernel : {"rbf", "laplacian", "cauchy", "matern12", "matern32", "matern52"} or Kernel
+        Whose random features the training begins with.
+    gamma : float, "scale", "median" or "tune", default="tune"
+        The kernel's width; "tune" chooses it by short trainings on a sample of the rows.
+    learn_features : bool, default=True
+        Whether the features learn, or the linear model on the features of the start only.
+    loss : {"log_loss", "squared_hinge", "hinge"}
+    alpha : float or "auto"
+        Strength of the penalty ``alpha / 2 ||coef||^2`` beside the mean loss. "auto" trains with
+        several at once, on the same features, and lets rows held out choose.
+    epochs : int or "auto"
+        Passes over the rows; "auto" is 3, and more where there are fewer than 50,000 rows.
+    n_candidates, n_rows, label_weight
+        Of :class:`rfcdask.CompressedFeatures`, for ``start="selected"``.
+    class_weight : dict, "balanced" or None
+        Factors on the loss of each class.
+    checkpoint : path, optional
+        File in which the state is kept every `checkpoint_every` blocks. When it is there, `fit`
+        goes on from it and ends with the model of a run that was never interrupted.
+    random_state : int, RandomState or None
+    start : {"random", "selected"}, default="random"
+        Whether training begins with random features, or with such that were selected for a sample
+        of rows and their labels, which takes longer and is rarely better after three epochs.
+    alphas : sequence of float, optional
+        The penalties to choose from.
+    batch_size : int or "auto"
+        Rows in a step; "auto" is 256, and fewer where there are fewer than 50,000 rows.
+    step_size : float, default=1.0
+        Factor on all steps.
+    validation_fraction : float, default=0.1
+        Share of the rows that are held out, at most 10,000 of them; 0 holds none out.
+    patience : int, optional
+        End training early after this many epochs, one after another, that were clearly worse on
+        rows held out. Without it all epochs are gone through: the steps become smaller to the end.
+    checkpoint_every : int
+        Blocks between two checkpoints.
+    progress : bool, str or callable, optional
+        See :func:`rfcdask.execution.progress.track`.
+
+    Attributes
+    ----------
+    features_ : LearnedFeatures
+        The trained features: a fitted map like every other.
+    coef_ : array of shape (n_classes, J), one row for two classes
+    intercept_ : array of shape (n_classes,)
+    classes_ : array of shape (n_classes,)
+    gamma_, alpha_ : float
+        What was chosen.
+    history_ : list of dict
+        Mean loss of each epoch, on the rows as they were learned from and on those held out.
+    trials_ : list of dict
+        The widths that were tried, with ``gamma="tune"``.
+    n_iter_ : int
+        Epochs gone through.
+
+    References
+    ----------
+    .. [1] Rahimi, A. and Recht, B. (2007). Random features for large-scale kernel machines. NIPS.
+
+    Examples
+    --------
+    >>> import numpy as np, rfcdask as rf
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2)).astype("float32")
+    >>> y = (X[:, 0] * X[:, 1] > 0).astype(int)
+    >>> rf.KernelClassifier(50, random_state=0).fit(X, y).score(X, y) > 0.95
+    True
+    """
+
+    def __init__(
+        self,
+        n_components: int = 500,
+        *,
+        kernel: str | Kernel = "rbf",
+        gamma: float | str = "tune",
+        learn_features: bool = True,
+        loss: str = "log_loss",
+        alpha: float | str = "auto",
+        epochs: int | str = "auto",
+        n_candidates: int = 5000,
+        n_rows: int = 5000,
+        label_weight: float = 1.0,
+        class_weight: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        random_state: RandomState = None,
+        start: str = "random",
+        alphas: Sequence[float] | None = None,
+        batch_size: int | str = "auto",
+        step_size: float = 1.0,
+        validation_fraction: float = 0.1,
+        patience: int | None = None,
+        checkpoint_every: int = 64,
+        progress: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.learn_features = learn_features
+        self.loss = loss
+        self.alpha = alpha
+        self.epochs = epochs
+        self.n_candidates = n_candidates
+        self.n_rows = n_rows
+        self.label_weight = label_weight
+        self.class_weight = class_weight
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+        self.start = start
+        self.alphas = alphas
+        self.batch_size = batch_size
+        self.step_size = step_size
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.checkpoint_every = checkpoint_every
+        self.progress = progress
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> Self:
+        """Choose the width and train over all rows, from the beginning or from the checkpoint.
+
+        Parameters
+        ----------
+        X : array, CSR or dask array of shape (n, p)
+        y : array or dask array of shape (n,)
+            Labels of any kind; a dask array needs the row chunks of X.
+        sample_weight : array or dask array of shape (n,), optional
+        client : distributed.Client, optional
+            Where to compute: this client, else the current one, else local threads.
+        """
+        self._forget()
+        self._check_parameters()
+        require_y(y, self)
+        matrix = self._matrix(X, reset=True)
+        column, weights = as_labels(y, matrix), check_weights(sample_weight, matrix)
+        seed = self._seed()
+        with open_executor(client) as executor:
+            labels = read_labels(executor, column, keep=executor.local)
+            labels.require_two()
+            self.classes_ = labels.classes
+            column, known = to_learn_from(labels, column, matrix)
+            blocks = make_blocks(matrix, column, weights)
+            factors = class_weights(self.class_weight, labels)
+            read = BlockReader(first_rows(matrix), known, factors)
+            setting = self._setting(executor, blocks, read, seed, **self._outputs())
+            about = repr((labels.classes.tolist(), labels.counts.tolist()))
+            self._fit_blocks(executor, setting, {"labels": zlib.crc32(about.encode())})
+        return self
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any,
+        classes: Any = None,
+        sample_weight: Any = None,
+        *,
+        client: Any = None,
+    ) -> Self:
+        """Go once over more rows, from where the last call ended.
+
+        The first call needs `classes`, the labels of all calls; the width is chosen on its rows.
+        With ``alpha="auto"`` the penalty is 1e-5.
+        """
+        first = not hasattr(self, "coef_")
+        self._check_parameters()
+        if isinstance(self.class_weight, str):
+            raise ValueError(
+                f"class_weight={self.class_weight!r} needs all labels at once; use fit, or give a "
+                "dict."
+            )
+        if first and classes is None:
+            raise ValueError("classes must be passed on the first call to partial_fit.")
+        if classes is not None:
+            self._check_same_classes(np.unique(classes), first)
+        require_y(y, self)
+        matrix = self._matrix(X, reset=first)
+        column, weights = as_labels(y, matrix), check_weights(sample_weight, matrix)
+        labels = Labels(self.classes_, np.ones((1, len(self.classes_)), np.int64))
+        factors = class_weights(self.class_weight, labels)
+        read = BlockReader(first_rows(matrix), self.classes_, factors)
+        with open_executor(client) as executor:
+            blocks = make_blocks(matrix, column, weights)
+            seed = self.seed_ if hasattr(self, "seed_") else self._seed()
+            setting = self._setting(executor, blocks, read, seed, **self._outputs(), more=True)
+            self._learn_more(executor, setting)
+        return self
+
+    def decision_function(self, X: Any) -> Array | DaskArray:
+        """Return scores: one a row for two classes, else one a class; lazy on dask arrays."""
+        check_is_fitted(self, "coef_")
+        if len(self.coef_) == 1:
+            return self._map(X, Flattened(self.coef_, self.intercept_), None, score_dtype(X))
+        scores = LinearScores(self.coef_, self.intercept_)
+        return self._map(X, scores, len(self.classes_), score_dtype(X))
+
+    def predict(self, X: Any) -> Array | DaskArray:
+        """Return the class of each row; lazy on dask arrays."""
+        check_is_fitted(self, "coef_")
+        return self._map(X, self._model(), None, self.classes_.dtype)
+
+    @available_if(lambda self: self._has_probabilities())
+    def predict_proba(self, X: Any) -> Array | DaskArray:
+        """Return the probability of each class under the logistic model; lazy on dask arrays."""
+        check_is_fitted(self, "coef_")
+        function = Probabilities(self.coef_, self.intercept_, len(self.classes_) > 2)
+        return self._map(X, function, len(self.classes_), score_dtype(X))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> float:
+        """Return the accuracy, computed block by block in bounded memory."""
+        check_is_fitted(self, "coef_")
+        model = EvaluateClasses(self.features_, self._model())
+        return accuracy(self, model, self._matrix(X, reset=False), y, sample_weight, client)
+
+    def _model(self) -> Classes:
+        return Classes(self.coef_, self.intercept_, self.classes_)
+
+    def _outputs(self) -> dict[str, int]:
+        """Return the code of the loss and the number of outputs."""
+        k = len(self.classes_)
+        if self.loss == "log_loss" and k > 2:
+            return {"loss": SOFTMAX, "n_outputs": k}
+        return {"loss": CLASSIFIER_LOSSES[(self.loss, "ovr")], "n_outputs": k if k > 2 else 1}
+
+    def _check_parameters(self) -> None:
+        check_choice("loss", self.loss, LOSSES)
+        super()._check_parameters()
+
+    def _has_probabilities(self) -> bool:
+        if self.loss != "log_loss":
+            raise AttributeError(
+                f"predict_proba is not defined for loss={self.loss!r}; use loss='log_loss'."
+            )
+        return True
+
+    def _check_same_classes(self, classes: Array, first: bool) -> None:
+        if first:
+            self.classes_ = classes
+        elif not np.array_equal(classes, self.classes_):
+            raise ValueError(
+                f"classes={classes.tolist()} differ from those of the first call, "
+                f"{self.classes_.tolist()}; give all labels in the first call."
+            )

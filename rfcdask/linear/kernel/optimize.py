@@ -1,0 +1,335 @@
+"""Training of features and heads on rows in memory: pure functions from a state to the next.
+
+Adam with cosine decay moves frequencies, phases and heads together, mini-batch by mini-batch.
+Several heads with different penalties share the features, which are the expense; rows that were
+held out choose among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numba
+import numpy as np
+import scipy.sparse as sp
+
+from rfcdask.kernels.arrays import is_sparse
+from rfcdask.kernels.hot_loop import CosineBlock
+from rfcdask.kernels.types import Array, IntArray, Matrix
+from rfcdask.linear.kernel.gradient import (
+    Adam,
+    BatchGradient,
+    InputScaling,
+    Parameters,
+    adam_step,
+)
+from rfcdask.linear.sgd.losses import SQUARED, classification_slopes, regression_slopes
+
+FREQUENCY_STEP = 0.05
+"""Adam's step of a frequency, relative to their root mean square; of a phase, in radians."""
+HEAD_STEP = 0.6
+"""Adam's step of a coefficient, for features of length ``sqrt(2 / J)``."""
+OPEN_RATE, OPEN_STEPS = 0.3, 300.0
+"""Where the number of steps is not known: the first step size, and when it begins to fall."""
+
+
+class DivergedError(ValueError):
+    """Outputs grew beyond any number."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is minimised: a loss over rows and a penalty per head.
+
+    Attributes
+    ----------
+    loss : int
+        A code of :mod:`rfcdask.linear.sgd.losses`.
+    n_outputs : int
+    alphas : tuple of float
+        The penalty ``alpha / 2 ||A||^2`` beside the mean loss, one per head.
+    epsilon : float
+        Where Huber's loss becomes linear.
+    """
+
+    loss: int
+    n_outputs: int
+    alphas: tuple[float, ...]
+    epsilon: float = 1.35
+
+    def slopes(self, outputs: Array, targets: Array, weights: Array, out: Array) -> float:
+        """Fill `out` with the derivative by each output and return the summed loss."""
+        if self.loss < SQUARED:
+            return float(classification_slopes(outputs, targets, weights, self.loss, out))
+        return float(regression_slopes(outputs, targets, weights, self.loss, self.epsilon, out))
+
+    def row_losses(self, outputs: Array, targets: Array) -> Array:
+        """Return the loss of each row."""
+        out = np.empty((len(outputs), self.n_outputs), np.float32)
+        losses = np.empty(len(outputs))
+        if self.loss < SQUARED:
+            _classification_losses(outputs, targets, self.loss, out, losses)
+        else:
+            _regression_losses(outputs, targets, self.loss, self.epsilon, out, losses)
+        return losses
+
+
+@numba.njit(cache=True, nogil=True)
+def _classification_losses(
+    outputs: Array, codes: Array, loss: int, slopes: Array, losses: Array
+) -> None:
+    one = np.ones(1, np.float32)
+    for i in range(len(losses)):
+        row = slice(i, i + 1)
+        losses[i] = classification_slopes(outputs[row], codes[row], one, loss, slopes[row])
+
+
+@numba.njit(cache=True, nogil=True)
+def _regression_losses(
+    outputs: Array, targets: Array, loss: int, epsilon: float, slopes: Array, losses: Array
+) -> None:
+    one = np.ones(1, np.float32)
+    for i in range(len(losses)):
+        row = slice(i, i + 1)
+        losses[i] = regression_slopes(outputs[row], targets[row], one, loss, epsilon, slopes[row])
+
+
+class Rows(NamedTuple):
+    """Rows with what is to be predicted: codes of classes, or numbers (n, outputs)."""
+
+    X: Matrix
+    targets: Array
+    weights: Array  # float32
+
+    def take(self, which: IntArray | slice) -> Rows:
+        """Return some of the rows."""
+        return Rows(self.X[which], self.targets[which], self.weights[which])
+
+
+def join_rows(parts: Sequence[Rows]) -> Rows:
+    """Return the rows of all parts, one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    blocks = [part.X for part in parts]
+    X = sp.vstack(blocks, format="csr") if is_sparse(blocks[0]) else np.concatenate(blocks)
+    targets = np.concatenate([part.targets for part in parts])
+    return Rows(X, targets, np.concatenate([part.weights for part in parts]))
+
+
+class State(NamedTuple):
+    """Everything that training changes."""
+
+    parameters: Parameters
+    adam: Adam
+    loss: float = 0.0  # summed over the rows of this epoch so far, the mean of the heads
+    weight: float = 0.0
+
+
+@dataclass(frozen=True)
+class Training:
+    """Settings that stay the same from the first step to the last.
+
+    Attributes
+    ----------
+    objective : Objective
+    scaling : InputScaling
+    scales : array of shape (J,)
+        The factor of each cosine.
+    batch : int
+    n_steps : int
+        Steps until the step size reaches zero; 0 means unknown.
+    learn_features : bool
+        Whether frequencies and phases move, or the heads only.
+    step_size : float
+        Factor on all step sizes.
+    """
+
+    objective: Objective
+    scaling: InputScaling
+    scales: Array
+    batch: int
+    n_steps: int
+    learn_features: bool = True
+    step_size: float = 1.0
+
+    def start(self, frequencies: Array, phases: Array) -> State:
+        """Return the state before training: the features of a map, and heads of zeros."""
+        origin, unit = self.scaling
+        turns = frequencies / (2 * np.pi)
+        # The rows are moved to the origin, so each phase takes up what its angle has there.
+        offsets = phases / (2 * np.pi) + origin @ turns
+        width = len(self.objective.alphas) * self.objective.n_outputs
+        parameters = Parameters(
+            np.ascontiguousarray(turns / unit, np.float32),
+            (offsets - np.rint(offsets)).astype(np.float32),
+            np.zeros((len(phases), width), np.float32),
+            np.zeros(width, np.float32),
+        )
+        return State(parameters, Adam.start(parameters))
+
+    def frequencies(self, parameters: Parameters) -> tuple[Array, Array]:
+        """Return frequencies and phases in radians, for rows as they are."""
+        turns = parameters.frequencies.astype(np.float64) * self.scaling.unit
+        phases = parameters.phases - self.scaling.origin @ turns
+        return 2 * np.pi * turns, 2 * np.pi * (phases - np.floor(phases))
+
+    def head(self, parameters: Parameters) -> tuple[Array, Array]:
+        """Return coefficients (outputs, J) and intercepts of the only head."""
+        coef = np.ascontiguousarray(parameters.heads.T, np.float64)
+        return coef, parameters.intercepts.astype(np.float64)
+
+    def rate(self, step: int) -> float:
+        """Return the factor on the step size before a step."""
+        if self.n_steps:
+            return self.step_size * 0.5 * (1 + float(np.cos(np.pi * min(step / self.n_steps, 1))))
+        return self.step_size * OPEN_RATE / float(np.sqrt(1 + step / OPEN_STEPS))
+
+    def outputs(self, parameters: Parameters, X: Matrix) -> Array:
+        """Return the outputs of all heads, ``(rows, n_heads, n_outputs)``."""
+        frequencies, phases = self.frequencies(parameters)
+        block = CosineBlock.make(frequencies, phases, self.scales, np.dtype(np.float32))
+        n_heads, found = len(self.objective.alphas), []
+        for start in range(0, X.shape[0], 2048):
+            Z = block(X[start : start + 2048])
+            found.append(Z @ parameters.heads + parameters.intercepts)
+        return np.concatenate(found).reshape(X.shape[0], n_heads, -1)
+
+
+def input_scaling(X: Matrix, frequencies: Array) -> InputScaling:
+    """Return the origin of sampled rows and the typical size of a frequency."""
+    origin = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
+    unit = float(np.sqrt(np.mean(np.square(frequencies)))) / (2 * np.pi)
+    return InputScaling(origin, unit)
+
+
+def train_rows(
+    state: State,
+    training: Training,
+    parts: Sequence[Rows],
+    which: IntArray,
+    rows: IntArray,
+    n_threads: int | None = None,
+) -> State:
+    """Go once over rows of some blocks in a given order and return the new state.
+
+    Parameters
+    ----------
+    state : State
+        Left as it is.
+    training : Training
+    parts : sequence of Rows
+        The blocks.
+    which, rows : arrays of int
+        The block of each row, and its place there, in the order in which they are learned from.
+    n_threads : int, optional
+        The result does not depend on it.
+    """
+    objective, batch = training.objective, training.batch
+    parameters, adam = state.parameters.copy(), state.adam.copy()
+    gradient = BatchGradient(
+        training.scales,
+        training.scaling,
+        objective.slopes,
+        n_heads=len(objective.alphas),
+        batch=batch,
+        learn_features=training.learn_features,
+        n_threads=n_threads,
+    )
+    penalties = np.repeat(np.array(objective.alphas, np.float32), objective.n_outputs)
+    loss, weight = state.loss, state.weight
+    for start in range(0, len(rows), batch):
+        found = _gather(parts, which[start : start + batch], rows[start : start + batch])
+        slope, mean = gradient(parameters, *found)
+        if not np.isfinite(mean):
+            raise DivergedError(
+                "Training diverged: outputs grew beyond any number. Scale the columns of X to "
+                "similar size (rf.Standardizer), lower step_size, or raise alpha."
+            )
+        slope.heads[...] += penalties * parameters.heads / len(objective.alphas)
+        share = len(found.weights) / batch  # the few rows left over move little
+        adam = adam_step(parameters, slope, adam, _rates(training, adam.step, share))
+        total = float(found.weights.sum(dtype=np.float64))
+        loss, weight = loss + mean * len(found.weights), weight + total
+    return State(parameters, adam, loss, weight)
+
+
+def _rates(training: Training, step: int, share: float) -> tuple[float, float, float, float]:
+    rate = training.rate(step) * share
+    moving = FREQUENCY_STEP * rate if training.learn_features else 0.0
+    return moving, moving / (2 * np.pi), HEAD_STEP * rate, HEAD_STEP * rate
+
+
+def _gather(parts: Sequence[Rows], which: IntArray, rows: IntArray) -> Rows:
+    """Return a batch; within it the rows of each block stand together, which changes nothing."""
+    if len(parts) == 1:
+        return parts[0].take(rows)
+    touched = np.unique(which)
+    return join_rows([parts[k].take(rows[which == k]) for k in touched])
+
+
+class Judgement(NamedTuple):
+    """How each head does on rows held out."""
+
+    losses: Array  # (n_heads,) weighted means
+    errors: Array  # (n_heads,) their standard errors
+
+    @property
+    def best(self) -> int:
+        """The head with the smallest loss."""
+        return int(np.argmin(self.losses))
+
+
+def judge(training: Training, parameters: Parameters, held: Rows) -> Judgement:
+    """Return loss and its standard error of every head on rows held out."""
+    outputs = training.outputs(parameters, held.X)
+    losses, errors = [], []
+    total = max(float(held.weights.sum(dtype=np.float64)), 1e-30)
+    for number in range(outputs.shape[1]):
+        found = training.objective.row_losses(
+            np.ascontiguousarray(outputs[:, number]), held.targets
+        )
+        mean = float(held.weights @ found) / total
+        spread = held.weights.astype(np.float64) * (found - mean)
+        losses.append(mean if np.isfinite(mean) else np.inf)
+        errors.append(float(np.sqrt(np.square(spread).sum())) / total)
+    return Judgement(np.array(losses), np.array(errors))
+
+
+def take_head(training: Training, state: State, head: int) -> tuple[Training, State]:
+    """Return the training of one head alone, with an open end."""
+    k = training.objective.n_outputs
+    columns = slice(head * k, (head + 1) * k)
+
+    def alone(values: Parameters) -> Parameters:
+        heads = np.ascontiguousarray(values.heads[:, columns])
+        return values._replace(heads=heads, intercepts=values.intercepts[columns].copy())
+
+    adam = Adam(alone(state.adam.first), alone(state.adam.second), state.adam.step)
+    objective = replace(training.objective, alphas=(training.objective.alphas[head],))
+    work = replace(training, objective=objective, n_steps=0)
+    return work, State(alone(state.parameters), adam, state.loss, state.weight)
+
+
+def steps_of(sizes: Sequence[int], batch: int) -> int:
+    """Return the steps of one epoch over groups of rows."""
+    return sum(-(-size // batch) for size in sizes)
+
+
+def train_in_memory(
+    training: Training,
+    state: State,
+    data: Rows,
+    visits: int,
+    rng: np.random.Generator,
+    n_threads: int | None = None,
+) -> State:
+    """Train on `visits` rows drawn from `data`, as often over all of them as that takes."""
+    n = len(data.weights)
+    left = visits
+    while left > 0:
+        order = rng.permutation(n)[: min(left, n)]
+        state = train_rows(state, training, [data], np.zeros_like(order), order, n_threads)
+        left -= n
+    return state

@@ -1,0 +1,374 @@
+"""The Dask side of training: a sample of the blocks, epochs over a bounded stream, checkpoints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rfcdask.execution.blocks import Blocks, stream_groups
+from rfcdask.execution.executor import Executor
+from rfcdask.execution.progress import track
+from rfcdask.kernels.arrays import as_csr, check_finite, feature_dtype, is_sparse
+from rfcdask.kernels.threads import available_cpus
+from rfcdask.kernels.types import Array, IntArray, Matrix
+from rfcdask.linear.inputs import locate, require_good_weights
+from rfcdask.linear.kernel.gradient import Adam, Parameters
+from rfcdask.linear.kernel.optimize import (
+    Judgement,
+    Rows,
+    State,
+    Training,
+    join_rows,
+    judge,
+    train_rows,
+)
+from rfcdask.linear.labels import encode
+from rfcdask.linear.sgd import schedule
+from rfcdask.linear.sgd.checkpoint import FORMAT, Checkpoint
+from rfcdask.persist.files import atomic_file, disk_errors
+from rfcdask.persist.untrusted import open_npz
+
+SAMPLE_BLOCKS = 32
+"""Blocks that the sample is taken from, at least, where there are as many."""
+
+
+@dataclass(frozen=True)
+class BlockReader:
+    """Makes of a raw block ``(X, y)`` or ``(X, y, weights)`` the rows that training takes.
+
+    Attributes
+    ----------
+    starts : array of int
+        The first row of each block.
+    classes : array or None
+        The labels behind the codes; None for regression.
+    class_weights : array
+        A factor per class.
+    mean, scale : arrays of shape (n_outputs,)
+        Regression learns ``(y - mean) / scale``.
+    """
+
+    starts: IntArray
+    classes: Array | None = None
+    class_weights: Array = field(default_factory=lambda: np.ones(0))
+    mean: Array = field(default_factory=lambda: np.zeros(1))
+    scale: Array = field(default_factory=lambda: np.ones(1))
+
+    def __call__(self, block: tuple[Any, ...], index: int) -> Rows:
+        """Return the rows, after making sure that all are finite."""
+        X, y = _matrix(block[0]), np.asarray(block[1])
+        check_finite(X, int(self.starts[index]), f" (block {index})")
+        weights = np.ones(X.shape[0], np.float32)
+        if len(block) > 2:
+            weights = np.asarray(block[2], np.float32)
+            require_good_weights(weights, index)
+        if self.classes is not None:
+            codes = encode(y, self.classes)
+            return Rows(X, codes, (weights * self.class_weights[codes]).astype(np.float32))
+        targets = (y[:, None] if y.ndim == 1 else y).astype(np.float64)
+        if not np.isfinite(targets).all():
+            raise (
+                locate(np.zeros((len(y), 0)), targets, index, int(self.starts[index])) or ValueError
+            )
+        return Rows(X, (targets - self.mean) / self.scale, weights)
+
+
+def _matrix(block: Any) -> Matrix:
+    """Return a block as CSR in float32, or as the aligned float array that the kernels read."""
+    if is_sparse(block):
+        return as_csr(block).astype(np.float32)
+    array = np.require(np.asarray(block), requirements=["C_CONTIGUOUS", "ALIGNED"])
+    return array.astype(feature_dtype(array.dtype), copy=False)
+
+
+class Sample(NamedTuple):
+    """Rows in memory, and which of them are held out of training."""
+
+    training: Rows
+    held: Rows
+    held_of: dict[int, IntArray]  # rows of each block that are held out
+
+
+def draw_sample(
+    executor: Executor, blocks: Blocks, read: BlockReader, seed: int, n_rows: int, n_held: int
+) -> Sample:
+    """Take rows from many blocks, at random within each, and hold some of them out."""
+    chosen = _blocks_to_sample(blocks, seed, n_rows + n_held)
+    share = min((n_rows + n_held) / sum(blocks.rows[index] for index in chosen), 1.0)
+    singles = [(index,) for index in chosen]
+    parts, places = [], []
+    for number, (block,) in stream_groups(executor, blocks, singles, executor.threads):
+        task = executor.call(_pick, read, seed, chosen[number], share, block)
+        rows, part = executor.result(task)
+        executor.release(task)
+        parts.append(part)
+        places.append(np.stack([np.full(len(rows), chosen[number]), rows], axis=1))
+    found, place = join_rows(parts), np.concatenate(places)
+    order = np.random.default_rng([seed, 6]).permutation(len(place))
+    # Both parts stand in random order, so that a beginning of each is a smaller sample.
+    held, training = order[:n_held], order[n_held:]
+    held_of = {int(k): np.sort(rows) for k, rows in _by_block(place[held])}
+    return Sample(found.take(training), found.take(held), held_of)
+
+
+def _by_block(place: IntArray) -> list[tuple[int, IntArray]]:
+    return [(k, place[place[:, 0] == k, 1]) for k in np.unique(place[:, 0])]
+
+
+def _blocks_to_sample(blocks: Blocks, seed: int, n_rows: int) -> list[int]:
+    mixed = schedule.blocks_mixed(len(blocks), blocks.nbytes)
+    chosen: list[int] = []
+    for group in schedule.plan_epoch(len(blocks), mixed, seed, 0):
+        chosen += group
+        rows = sum(blocks.rows[index] for index in chosen)
+        if rows >= n_rows and len(chosen) >= SAMPLE_BLOCKS:
+            break
+    return chosen
+
+
+def _pick(
+    read: BlockReader, seed: int, index: int, share: float, block: tuple[Any, ...]
+) -> tuple[IntArray, Rows]:
+    part = read(block, index)
+    n = len(part.weights)
+    rng = np.random.default_rng([seed, 7, index])
+    rows = np.sort(rng.choice(n, min(max(1, round(share * n)), n), replace=False))
+    return rows, part.take(rows)
+
+
+def train_group(
+    state: State,
+    training: Training,
+    read: BlockReader,
+    held_of: dict[int, IntArray],
+    seed: int,
+    position: tuple[int, int],
+    numbers: tuple[int, ...],
+    *blocks: tuple[Any, ...],
+) -> State:
+    """Learn from one group of blocks; a pure function, so a task may be tried again.
+
+    `position` is the epoch and the number of the group: with the seed it fixes the order.
+    """
+    parts = [read(block, index) for block, index in zip(blocks, numbers, strict=True)]
+    which, rows = schedule.shuffled_rows([len(p.weights) for p in parts], seed, *position)
+    used = np.ones(len(rows), bool)
+    for k, index in enumerate(numbers):
+        if index in held_of:
+            used &= ~((which == k) & np.isin(rows, held_of[index]))
+    return train_rows(state, training, parts, which[used], rows[used], _threads())
+
+
+def _threads() -> int:
+    """Return the threads that a batch may use here: those of the worker, where there is one."""
+    from distributed import get_worker
+
+    try:
+        return int(get_worker().state.nthreads)
+    except (ValueError, AttributeError):
+        return available_cpus()
+
+
+@dataclass
+class Best:
+    """The state to be returned: the last that is about as good as any before on rows held out.
+
+    Held-out losses are uncertain, and later states have seen more. So a state replaces the one
+    before unless its loss is more than a standard error above the smallest so far.
+    """
+
+    parameters: Parameters
+    head: int = 0
+    loss: float = np.inf
+    smallest: float = np.inf
+    since: int = 0  # epochs that were clearly worse, one after another
+
+    def see(self, parameters: Parameters, found: Judgement | None) -> None:
+        """Take an epoch into account."""
+        if found is None:
+            self.parameters = parameters
+            return
+        loss, error = float(found.losses[found.best]), float(found.errors[found.best])
+        self.smallest = min(self.smallest, loss)
+        if loss <= self.smallest + error:
+            self.parameters, self.head, self.loss, self.since = parameters, found.best, loss, 0
+        else:
+            self.since += 1
+
+
+@dataclass
+class Run:
+    """A training over all blocks.
+
+    Attributes
+    ----------
+    training, read, sample
+        What is learned, how blocks are read, and the rows held out.
+    epochs : int
+    patience : int or None
+        Epochs after which training ends when all were clearly worse than the best.
+    seed : int
+    checkpoint : KernelCheckpoint or None
+    every : int
+        Blocks between two checkpoints.
+    progress : object
+        See :func:`rfcdask.execution.progress.track`.
+    """
+
+    training: Training
+    read: BlockReader
+    sample: Sample
+    epochs: int
+    patience: int | None
+    seed: int
+    checkpoint: KernelCheckpoint | None = None
+    every: int = 64
+    progress: Any = None
+    history: list[dict[str, float]] = field(default_factory=list)
+
+    def train(self, executor: Executor, blocks: Blocks, state: State) -> tuple[State, Best]:
+        """Go through all epochs, from the checkpoint on where there is one."""
+        best, first, group = Best(state.parameters), 0, 0
+        stored = self.checkpoint.load_run() if self.checkpoint else None
+        if stored is not None:
+            state, best, (first, group), self.history = stored
+        rows = float(sum(blocks.rows))
+        with track("training", rows * self.epochs, "rows", progress=self.progress) as reporter:
+            reporter.advance(rows * first)
+            for epoch in range(first, self.epochs):
+                state = self.epoch(executor, blocks, state, best, epoch, group, reporter.advance)
+                group = 0
+                state = self._close_epoch(state, best, epoch)
+                reporter.note(f"epoch {epoch + 1}, loss {self.history[-1]['loss']:.4g}")
+                if self.patience is not None and best.since >= self.patience:
+                    break
+        if self.checkpoint:
+            self.checkpoint.remove()
+        return state, best
+
+    def epoch(
+        self,
+        executor: Executor,
+        blocks: Blocks,
+        state: State,
+        best: Best,
+        epoch: int,
+        first_group: int,
+        advance: Callable[[float], None],
+    ) -> State:
+        """Go once through all blocks, from a group on, and return the new state."""
+        mixed = schedule.blocks_mixed(len(blocks), blocks.nbytes)
+        groups = schedule.plan_epoch(len(blocks), mixed, self.seed, epoch)[first_group:]
+        since = 0
+        for offset, handles in stream_groups(
+            executor, blocks, groups, max(mixed, executor.threads)
+        ):
+            numbers, number = tuple(groups[offset]), first_group + offset
+            held = {k: rows for k, rows in self.sample.held_of.items() if k in numbers}
+            fixed = (self.training, self.read, held, self.seed, (epoch, number), numbers)
+            task = executor.call(train_group, state, *fixed, *handles)
+            state = executor.result(task)
+            executor.release(task)
+            advance(sum(blocks.rows[index] for index in numbers))
+            since += len(numbers)
+            if self.checkpoint and since >= self.every and offset + 1 < len(groups):
+                self.checkpoint.save_run(state, best, (epoch, number + 1), self.history)
+                since = 0
+        return state
+
+    def _close_epoch(self, state: State, best: Best, epoch: int) -> State:
+        """Judge the epoch, write it into the history and begin counting anew."""
+        held = self.sample.held
+        found = judge(self.training, state.parameters, held) if len(held.weights) else None
+        best.see(state.parameters, found)
+        entry = {"epoch": float(epoch + 1), "loss": state.loss / max(state.weight, 1e-300)}
+        if found is not None:
+            entry["held_out_loss"] = float(found.losses.min())
+        self.history.append(entry)
+        state = state._replace(loss=0.0, weight=0.0)
+        if self.checkpoint:
+            self.checkpoint.save_run(state, best, (epoch + 1, 0), self.history)
+        return state
+
+
+class KernelCheckpoint(Checkpoint):
+    """A training run on disk; `gamma` spares a resumed run the trials of widths."""
+
+    gamma: float = 0.0
+
+    def save_run(
+        self,
+        state: State,
+        best: Best,
+        position: tuple[int, int],
+        history: list[dict[str, float]],
+    ) -> None:
+        """Write a new state beside the old one and put it in its place."""
+        about = {
+            "format": FORMAT,
+            "run": self.fingerprint,
+            "position": position,
+            "history": history,
+            "gamma": self.gamma,
+            "step": state.adam.step,
+            "loss": [state.loss, state.weight],
+            "best": [best.head, best.loss, best.smallest, best.since],
+        }
+        named = {
+            f"{name}_{part}": value
+            for name, values in _groups(state, best).items()
+            for part, value in values._asdict().items()
+        }
+        with disk_errors(self.path), atomic_file(self.path) as file:
+            np.savez(file, about=np.array(json.dumps(about)), **named)
+
+    def load_run(self) -> tuple[State, Best, tuple[int, int], list[dict[str, float]]] | None:
+        """Return state, best state, position and history, or None without a checkpoint."""
+        if not self.path.exists():
+            return None
+        about, values = self._read_run()
+        self._require_same_run(about)
+        with self._faults():
+            adam = Adam(values["first"], values["second"], int(about["step"]))
+            state = State(values["parameters"], adam, *map(float, about["loss"]))
+            head, loss, smallest, since = about["best"]
+            best = Best(values["best"], int(head), float(loss), float(smallest), int(since))
+            epoch, group = map(int, about["position"])
+            return state, best, (epoch, group), list(about["history"])
+
+    def stored_gamma(self) -> float | None:
+        """Return the width that the stored run began with, or None without a checkpoint."""
+        if not self.path.exists():
+            return None
+        about = self._read_run()[0]
+        self._require_same_run(about)
+        return float(about["gamma"])
+
+    def stored_seed(self) -> int | None:
+        """Return the seed of the stored run, for a model whose own is left open."""
+        return int(self._read_run()[0]["run"]["seed"]) if self.path.exists() else None
+
+    def _read_run(self) -> tuple[dict[str, Any], dict[str, Parameters]]:
+        with self._faults(), open_npz(self.path) as stored:
+            about = json.loads(str(stored["about"]))
+            int(about["run"]["seed"])
+            values = {}
+            for name in ("parameters", "first", "second", "best"):
+                parts = [stored[f"{name}_{part}"] for part in Parameters._fields]
+                if not all(np.isfinite(part).all() for part in parts):
+                    raise ValueError("it holds values that are not finite")
+                values[name] = Parameters(*parts)
+            return about, values
+
+
+def _groups(state: State, best: Best) -> dict[str, Parameters]:
+    return {
+        "parameters": state.parameters,
+        "first": state.adam.first,
+        "second": state.adam.second,
+        "best": best.parameters,
+    }
