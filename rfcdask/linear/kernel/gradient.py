@@ -131,8 +131,10 @@ class BatchGradient:
     def __call__(
         self, parameters: Parameters, X: Matrix, targets: Array, weights: Array
     ) -> tuple[Parameters, float]:
-        """Return the gradient of the mean loss of all heads, and that loss.
+        """Return the gradient and the mean loss over rows and heads.
 
+        By its own coefficients the gradient is that of each head's own mean loss; by frequencies
+        and phases, which all heads share, that of the mean over heads.
         `X` are raw rows; `targets` are codes of classes or numbers ``(rows, n_outputs)``. The
         gradient lies in a buffer that the next call overwrites.
         """

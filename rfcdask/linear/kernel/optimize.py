@@ -247,7 +247,7 @@ def train_rows(
                 "Training diverged: outputs grew beyond any number. Scale the columns of X to "
                 "similar size (rf.Standardizer), lower step_size, or raise alpha."
             )
-        slope.heads[...] += penalties * parameters.heads / len(objective.alphas)
+        slope.heads[...] += penalties * parameters.heads
         share = len(found.weights) / batch  # the few rows left over move little
         adam = adam_step(parameters, slope, adam, _rates(training, adam.step, share))
         total = float(found.weights.sum(dtype=np.float64))
