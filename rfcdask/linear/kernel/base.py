@@ -64,8 +64,9 @@ ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3)
 """Penalties that ``alpha="auto"`` chooses from on rows held out."""
 ALPHA = 1e-5
 """The penalty where no rows are held out."""
-ROW_VISITS = 150_000
-"""Rows that ``epochs="auto"`` learns from at least, counted once per epoch."""
+ROW_VISITS, FEW_ROWS, FEW_ROW_VISITS = 150_000, 5_000, 300_000
+"""Rows that ``epochs="auto"`` learns from at least, counted once per epoch; more of few rows."""
+MOST_EPOCHS = 200
 SAMPLE_ROWS, SAMPLE_BYTES = 120_000, 2**27
 """Most rows and bytes of the sample in memory on which widths are tried."""
 START_VISITS = 40_000
@@ -196,7 +197,9 @@ class KernelModel(HTMLReprMixin, BaseEstimator):
         most = min(SAMPLE_ROWS, max(SAMPLE_BYTES // (4 * self.n_features_in_), 2000))
         sample = draw_sample(executor, blocks, read, seed, min(n - n_held, most), n_held)
         batch = int(np.clip(n // 200, 32, 256)) if self.batch_size == "auto" else self.batch_size
-        epochs = int(np.clip(-(-ROW_VISITS // n), 3, 100)) if self.epochs == "auto" else self.epochs
+        visits = FEW_ROW_VISITS if n < FEW_ROWS else ROW_VISITS
+        auto = int(np.clip(-(-visits // n), 3, MOST_EPOCHS))
+        epochs = auto if self.epochs == "auto" else self.epochs
         alphas = self._alphas(0 if more else n_held)
         made = Objective(alphas=alphas[:1] if more else alphas, **objective)
         return Setting(blocks, read, sample, made, seed, batch, epochs)
