@@ -9,7 +9,7 @@ import numpy as np
 from rfcdask.features.base import Evaluator, FeatureMap
 from rfcdask.kernels import Kernel
 from rfcdask.kernels.hot_loop import CosineBlock
-from rfcdask.kernels.types import Array, DaskArray, Matrix, RandomState
+from rfcdask.kernels.arrays import Array, DaskArray, Matrix, RandomState
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -73,6 +73,10 @@ class LearnedFeatures(FeatureMap):
     @property
     def _n_features_out(self) -> int:
         return len(self.weights_)
+
+    def evaluator(self, dtype: np.dtype) -> Evaluator:
+        """Return what evaluates the features of a block of rows in that precision."""
+        return self._evaluator(dtype)
 
     def _evaluator(self, dtype: np.dtype) -> Evaluator:
         scales = np.sqrt(2 * self.weights_ / len(self.weights_))

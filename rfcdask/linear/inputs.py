@@ -12,6 +12,7 @@ import dask.array as da
 import numpy as np
 from sklearn.base import is_classifier
 from sklearn.exceptions import DataConversionWarning
+from sklearn.utils import get_tags
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, validate_data
@@ -19,7 +20,7 @@ from sklearn.utils.validation import check_array, validate_data
 from rfcdask.data.sample import check_dask_matrix, refuse_dask_frame, require_known_rows
 from rfcdask.execution.blocks import Blocks, consecutive_groups, stream_folds
 from rfcdask.execution.executor import Executor
-from rfcdask.kernels.arrays import Array, DaskArray, feature_dtype, missing_labels
+from rfcdask.kernels.arrays import Array, DaskArray, feature_dtype, is_sparse, missing_labels
 from rfcdask.linear.checks import check_total_weight, not_finite_error
 
 BLOCK_BYTES = 2**24
@@ -60,10 +61,12 @@ def check_matrix(
         matrix = check_dask_matrix(X)
         matrix = matrix if keep_empty else _drop_empty_blocks(matrix)
     else:
-        rows = check_array(X, dtype="numeric", estimator=type(estimator).__name__, input_name="X")
+        csr = "csr" if get_tags(estimator).input_tags.sparse else False
+        name = type(estimator).__name__
+        rows = check_array(X, dtype="numeric", estimator=name, input_name="X", accept_sparse=csr)
         rows = rows.astype(feature_dtype(rows.dtype), copy=False)
-        size = int(np.clip(BLOCK_BYTES // max(rows.shape[1] * rows.itemsize, 1), 256, 16384))
-        matrix = da.from_array(rows, chunks=(size, -1), name=False)
+        size = int(np.clip(BLOCK_BYTES // max(rows.shape[1] * rows.dtype.itemsize, 1), 256, 16384))
+        matrix = da.from_array(rows, chunks=(size, -1), name=False, asarray=not is_sparse(rows))
     validate_data(estimator, X, reset=reset, skip_check_array=True)
     return matrix
 

@@ -10,8 +10,9 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import scipy.special
+from dask.delayed import delayed
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import Tags
+from sklearn.utils import Tags, get_tags
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -68,7 +69,11 @@ class LinearModel(HTMLReprMixin, BaseEstimator):
     def _map_scores(self, X: Any, *, flat: bool) -> Array | DaskArray:
         """Return the scores of rows, of shape (n,) where that is asked for."""
         scores = LinearScores(self.coef_, self.intercept_, flat)
-        return map_rows(self, X, scores, None if flat else len(scores.coef))
+        return map_rows(self, X, self._of_rows(scores), None if flat else len(scores.coef))
+
+    def _of_rows(self, function: RowFunction) -> Any:
+        """Return a function of what `coef_` multiplies as a function of the rows of X."""
+        return function
 
 
 class LinearClassifierMixin(ClassifierMixin):
@@ -83,14 +88,14 @@ class LinearClassifierMixin(ClassifierMixin):
         """Return the class of each row; lazy on dask arrays."""
         check_is_fitted(self, "coef_")
         predictor = ClassPredictor(self.coef_, self.intercept_, self.classes_)
-        return map_rows(self, X, predictor, None, self.classes_.dtype)
+        return map_rows(self, X, self._of_rows(predictor), None, self.classes_.dtype)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> float:
         """Return the accuracy, computed block by block in bounded memory."""
         check_is_fitted(self, "coef_")
         arrays = check_data(self, X, y, sample_weight)
         predictor = ClassPredictor(self.coef_, self.intercept_, self.classes_)
-        fold = partial(_count_right, predictor=predictor)
+        fold = partial(_count_right, predictor=self._of_rows(predictor))
         parts = fold_blocks(arrays, fold, np.zeros(2), client, "scoring", group_size=SCORED_BLOCKS)
         right, total = sum(parts)
         check_total_weight(float(total))
@@ -136,7 +141,7 @@ class LinearRegressorMixin(RegressorMixin):
             raise ValueError(
                 f"y has {given} target(s) per row and the model predicts {known}; give all of them."
             )
-        fold, state = partial(_sum_squares, scores=scores), np.zeros((4, known))
+        fold, state = partial(_sum_squares, scores=self._of_rows(scores)), np.zeros((4, known))
         parts = fold_blocks(arrays, fold, state, client, "scoring", group_size=SCORED_BLOCKS)
         weight, mean, spread, miss = reduce(_merge_squares, parts)
         check_total_weight(float(weight[0]))
@@ -164,11 +169,14 @@ def map_rows(
     it is that of features of such rows: float32 stays float32.
     """
     if not isinstance(X, da.Array):
-        X = validate_data(estimator, X, reset=False, dtype="numeric")
+        csr = "csr" if get_tags(estimator).input_tags.sparse else False
+        X = validate_data(estimator, X, reset=False, dtype="numeric", accept_sparse=csr)
         return function(X.astype(feature_dtype(X.dtype), copy=False))
     matrix = check_matrix(estimator, X, keep_empty=True)
     dtype = feature_dtype(X.dtype) if dtype is None else dtype
     meta = np.empty((0,) * (1 if width is None else 2), dtype)
+    if not isinstance(function, LinearScores):  # large: one task holds it for all blocks
+        function = delayed(function, pure=True, traverse=False)
     if width is None:
         return da.map_blocks(_on_block, matrix, function, drop_axis=1, dtype=dtype, meta=meta)
     chunks = (matrix.chunks[0], (width,))

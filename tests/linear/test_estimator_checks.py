@@ -22,7 +22,7 @@ if parse_version(sklearn.__version__) < parse_version("1.7"):
 
 
 def expected_failures(estimator: Any) -> dict[str, str]:
-    return SMALL_DATA if type(estimator).__name__.startswith("SGD") else {}
+    return SMALL_DATA if type(estimator).__name__.startswith(("SGD", "Kernel")) else {}
 
 
 @pytest.mark.filterwarnings("ignore:The rows are ordered by class:UserWarning")
@@ -31,6 +31,8 @@ def expected_failures(estimator: Any) -> dict[str, str]:
         rf.SGDClassifier(random_state=0, epochs=20),
         rf.SGDClassifier("log_loss", multi_class="multinomial", random_state=0, epochs=20),
         rf.SGDRegressor(random_state=0, epochs=20),
+        rf.KernelClassifier(20, epochs=20, random_state=0),
+        rf.KernelRegressor(20, epochs=20, random_state=0),
         rf.Ridge(),
         rf.RidgeClassifier(),
         rf.PCA(),

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import zlib
-from numbers import Real
-from typing import Any, NamedTuple
+from numbers import Integral, Real
+from typing import Any, ClassVar, NamedTuple
 
-import dask.array as da
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
 
 from rfcdask.display.charts import Chart, training
-from rfcdask.display.html import Facts, HTMLReprMixin
+from rfcdask.display.html import Facts
 from rfcdask.display.numbers import count, number
 from rfcdask.execution.blocks import Blocks
 from rfcdask.execution.executor import Executor
 from rfcdask.execution.progress import track
-from rfcdask.features.base import check_choice, check_count, check_kernel_parameters
 from rfcdask.features.compressed import CompressedFeatures
 from rfcdask.features.learned import LearnedFeatures
-from rfcdask.kernels import get_kernel, resolve_gamma
-from rfcdask.kernels.arrays import check_finite, feature_dtype, is_sparse
+from rfcdask.kernels import Kernel, get_kernel, resolve_gamma
 from rfcdask.kernels.frequencies import draw_candidates
 from rfcdask.kernels.seeds import seed_of
-from rfcdask.kernels.types import Array, DaskArray, IntArray
-from rfcdask.linear.facts import model_facts
-from rfcdask.linear.inputs import BLOCK_BYTES, as_matrix
+from rfcdask.kernels.arrays import Array, DaskArray, IntArray
 from rfcdask.linear.kernel.optimize import (
     Objective,
     State,
@@ -38,7 +34,7 @@ from rfcdask.linear.kernel.optimize import (
     take_head,
     train_in_memory,
 )
-from rfcdask.linear.kernel.predict import Evaluate, map_matrix
+from rfcdask.linear.kernel.predict import OnFeatures
 from rfcdask.linear.kernel.stream import (
     Best,
     BlockReader,
@@ -57,8 +53,8 @@ from rfcdask.linear.kernel.width import (
     median_gamma,
     scaled_gamma,
 )
-from rfcdask.linear.predict import LinearScores
-from rfcdask.linear.sgd import schedule
+from rfcdask.linear.predict import COMMON_CONSTRAINTS, LinearModel, RowFunction
+from rfcdask.linear.sgd.step import blocks_mixed, epoch_groups
 
 ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3)
 """Penalties that ``alpha="auto"`` chooses from on rows held out."""
@@ -73,6 +69,11 @@ START_VISITS = 40_000
 """Rows from which the head of the untrained features learns, to be compared with."""
 
 
+WIDTH_RULES = {"tune", "scale", "median"}
+AT_LEAST_ZERO = Interval(Real, 0, np.inf, closed="left")
+POSITIVE_INTEGER = Interval(Integral, 1, None, closed="left")
+
+
 class Setting(NamedTuple):
     """What a fit works on, known once the blocks are."""
 
@@ -85,12 +86,25 @@ class Setting(NamedTuple):
     epochs: int
 
 
-class KernelModel(HTMLReprMixin, BaseEstimator):
+class KernelModel(LinearModel):
     """What classifier and regressor share; not for direct use."""
 
-    coef_: Array
-    intercept_: Any
-    n_features_in_: int
+    _parameter_constraints: ClassVar[dict[str, Any]] = COMMON_CONSTRAINTS | {
+        "n_components": [POSITIVE_INTEGER],
+        "kernel": [str, Kernel],
+        "gamma": [Interval(Real, 0, np.inf, closed="neither"), StrOptions(WIDTH_RULES)],
+        "learn_features": ["boolean"],
+        "alpha": [AT_LEAST_ZERO, StrOptions({"auto"})],
+        "alphas": ["array-like", None],
+        "epochs": [POSITIVE_INTEGER, StrOptions({"auto"})],
+        "batch_size": [POSITIVE_INTEGER, StrOptions({"auto"})],
+        "step_size": [Interval(Real, 0, np.inf, closed="neither")],
+        "validation_fraction": [Interval(Real, 0, 1, closed="left")],
+        "patience": [POSITIVE_INTEGER, None],
+        "start": [StrOptions({"random", "selected"})],
+        "checkpoint": [str, os.PathLike, None],
+        "checkpoint_every": [POSITIVE_INTEGER],
+    }
 
     @property
     def features_(self) -> LearnedFeatures:
@@ -125,7 +139,7 @@ class KernelModel(HTMLReprMixin, BaseEstimator):
         return [
             ("features", count(len(self.weights_))),
             ("kernel", f"{get_kernel(self.kernel).name}, gamma {number(self.gamma_)}"),
-            *model_facts(self),
+            *super()._facts(),
             ("epochs", count(self.n_iter_)),
             ("alpha", number(self.alpha_)),
         ]
@@ -133,43 +147,12 @@ class KernelModel(HTMLReprMixin, BaseEstimator):
     def _chart(self) -> Chart | None:
         return training(self.history_) if len(self.history_) > 1 else None
 
-    def _check_parameters(self) -> None:
-        check_count("n_components", self.n_components)
-        check_kernel_parameters(self.kernel, "scale" if self.gamma == "tune" else self.gamma)
-        check_choice("start", self.start, ("random", "selected"))
-        if self.epochs != "auto":
-            check_count("epochs", self.epochs)
-        if self.batch_size != "auto":
-            check_count("batch_size", self.batch_size)
-        if self.patience is not None:
-            check_count("patience", self.patience)
-        check_count("checkpoint_every", self.checkpoint_every)
-        check_number("step_size", self.step_size, above=0)
-        check_number("validation_fraction", self.validation_fraction, least=0, below=1)
-        for alpha in self._alphas(0):
-            check_number("alpha", alpha, least=0)
-
     def _alphas(self, n_held: int) -> tuple[float, ...]:
         if self.alphas is not None:
-            return tuple(self.alphas)
+            return tuple(float(alpha) for alpha in self.alphas)
         if self.alpha == "auto":
             return ALPHAS if n_held else (ALPHA,)
         return (self.alpha,)
-
-    def _matrix(self, X: Any, *, reset: bool) -> DaskArray:
-        """Return X as a dask array of row blocks, dense or CSR."""
-        if not is_sparse(X):
-            matrix = as_matrix(X, self)
-            validate_data(self, X, reset=reset, skip_check_array=True)
-            return matrix
-        X = validate_data(
-            self, X, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite=False
-        )
-        check_finite(X)
-        bytes_per_row = max(X.data.nbytes // max(X.shape[0], 1), 1)
-        rows = int(np.clip(BLOCK_BYTES // bytes_per_row, 256, 16384))
-        X = X.astype(feature_dtype(X.dtype), copy=False)
-        return da.from_array(X, chunks=(rows, -1), asarray=False, name=False)
 
     def _seed(self) -> int:
         if self.random_state is None and self.checkpoint is not None:
@@ -389,9 +372,8 @@ class KernelModel(HTMLReprMixin, BaseEstimator):
         }
         return {"model": type(self).__name__, **shown, **shape, **about}
 
-    def _map(self, X: Any, function: LinearScores, width: int | None, dtype: Any) -> Any:
-        check_is_fitted(self, "coef_")
-        return map_matrix(self, X, Evaluate(self.features_, function), width, dtype)
+    def _of_rows(self, function: RowFunction) -> Any:
+        return OnFeatures(self.features_, function)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -402,24 +384,13 @@ class KernelModel(HTMLReprMixin, BaseEstimator):
 def _group_sizes(setting: Setting) -> list[int]:
     """Return the rows of each group of an epoch that are learned from."""
     blocks, held = setting.blocks, setting.sample.held_of
-    mixed = schedule.blocks_mixed(len(blocks), blocks.nbytes)
+    mixed = blocks_mixed(len(blocks), blocks.nbytes)
     return [
         sum(blocks.rows[k] - len(held.get(k, ())) for k in group)
-        for group in schedule.plan_epoch(len(blocks), mixed, setting.seed, 0)
+        for group in epoch_groups(len(blocks), mixed, setting.seed, 0)
     ]
 
 
 def first_rows(X: DaskArray) -> IntArray:
     """Return the number of the first row of each block."""
     return np.cumsum([0, *X.chunks[0]]).astype(np.int64)
-
-
-def check_number(
-    name: str, value: Any, *, above: float = -np.inf, least: float = -np.inf, below: float = np.inf
-) -> None:
-    """Raise unless a parameter is a finite number within its bounds."""
-    real = isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
-    if not real or not (np.isfinite(value) and above < value < below and value >= least):
-        bounds = f"above {above}" if np.isfinite(above) else f"of at least {least}"
-        more = f" and below {below}" if np.isfinite(below) else ""
-        raise ValueError(f"{name}={value!r} must be a number {bounds}{more}.")

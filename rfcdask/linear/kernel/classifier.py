@@ -5,36 +5,25 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import ClassifierMixin
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from rfcdask.execution.executor import open_executor
-from rfcdask.features.base import check_choice
 from rfcdask.kernels import Kernel
-from rfcdask.kernels.types import Array, DaskArray, RandomState
-from rfcdask.linear.inputs import as_labels, check_weights, make_blocks, require_y
+from rfcdask.kernels.arrays import Array, DaskArray, RandomState
+from rfcdask.linear.inputs import ClassLabels, make_blocks, read_labels
 from rfcdask.linear.kernel.base import KernelModel, first_rows
-from rfcdask.linear.kernel.predict import EvaluateClasses
 from rfcdask.linear.kernel.stream import BlockReader
-from rfcdask.linear.labels import Labels, class_weights, read_labels, to_learn_from
-from rfcdask.linear.predict import (
-    Classes,
-    Flattened,
-    LinearScores,
-    Probabilities,
-    accuracy,
-    score_dtype,
-)
+from rfcdask.linear.predict import ClassProbabilities, LinearClassifierMixin, map_rows
+from rfcdask.linear.sgd.estimators import warn_if_sorted
 from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, SOFTMAX
 
-LOSSES = ("log_loss", "squared_hinge", "hinge")
 
-
-class KernelClassifier(ClassifierMixin, KernelModel):
+class KernelClassifier(LinearClassifierMixin, KernelModel):
     """Classifier whose cosine features learn together with the linear model on them [1]_.
 
     ``f(x) = A^T z(x) + c`` with ``z_j(x) = sqrt(2 / J) cos(w_j . x + b_j)``. The features begin as
@@ -111,9 +100,13 @@ class KernelClassifier(ClassifierMixin, KernelModel):
     >>> import numpy as np, rfcdask as rf
     >>> X = np.random.default_rng(0).normal(size=(2000, 2)).astype("float32")
     >>> y = (X[:, 0] * X[:, 1] > 0).astype(int)
-    >>> rf.KernelClassifier(50, random_state=0).fit(X, y).score(X, y) > 0.95
+    >>> rf.KernelClassifier(50, epochs=20, random_state=0).fit(X, y).score(X, y) > 0.95
     True
     """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = KernelModel._parameter_constraints | {
+        "loss": [StrOptions({"log_loss", "squared_hinge", "hinge"})],
+    }
 
     def __init__(
         self,
@@ -175,19 +168,15 @@ class KernelClassifier(ClassifierMixin, KernelModel):
             Where to compute: this client, else the current one, else local threads.
         """
         self._forget()
-        self._check_parameters()
-        require_y(y, self)
-        matrix = self._matrix(X, reset=True)
-        column, weights = as_labels(y, matrix), check_weights(sample_weight, matrix)
+        matrix, column, weights = self._check_data(X, y, sample_weight, reset=True)
         seed = self._seed()
         with open_executor(client) as executor:
-            labels = read_labels(executor, column, keep=executor.local)
-            labels.require_two()
+            labels = read_labels(executor, column)
             self.classes_ = labels.classes
-            column, known = to_learn_from(labels, column, matrix)
+            column, codes = labels.for_training(column, matrix)
             blocks = make_blocks(matrix, column, weights)
-            factors = class_weights(self.class_weight, labels)
-            read = BlockReader(first_rows(matrix), known, factors)
+            warn_if_sorted(labels, blocks, seed)
+            read = BlockReader(first_rows(matrix), codes, labels.weights(self.class_weight))
             setting = self._setting(executor, blocks, read, seed, **self._outputs())
             about = repr((labels.classes.tolist(), labels.counts.tolist()))
             self._fit_blocks(executor, setting, {"labels": zlib.crc32(about.encode())})
@@ -208,7 +197,6 @@ class KernelClassifier(ClassifierMixin, KernelModel):
         With ``alpha="auto"`` the penalty is 1e-5.
         """
         first = not hasattr(self, "coef_")
-        self._check_parameters()
         if isinstance(self.class_weight, str):
             raise ValueError(
                 f"class_weight={self.class_weight!r} needs all labels at once; use fit, or give a "
@@ -218,11 +206,8 @@ class KernelClassifier(ClassifierMixin, KernelModel):
             raise ValueError("classes must be passed on the first call to partial_fit.")
         if classes is not None:
             self._check_same_classes(np.unique(classes), first)
-        require_y(y, self)
-        matrix = self._matrix(X, reset=first)
-        column, weights = as_labels(y, matrix), check_weights(sample_weight, matrix)
-        labels = Labels(self.classes_, np.ones((1, len(self.classes_)), np.int64))
-        factors = class_weights(self.class_weight, labels)
+        matrix, column, weights = self._check_data(X, y, sample_weight, reset=first)
+        factors = ClassLabels.known(self.classes_).weights(self.class_weight)
         read = BlockReader(first_rows(matrix), self.classes_, factors)
         with open_executor(client) as executor:
             blocks = make_blocks(matrix, column, weights)
@@ -231,45 +216,19 @@ class KernelClassifier(ClassifierMixin, KernelModel):
             self._learn_more(executor, setting)
         return self
 
-    def decision_function(self, X: Any) -> Array | DaskArray:
-        """Return scores: one a row for two classes, else one a class; lazy on dask arrays."""
-        check_is_fitted(self, "coef_")
-        if len(self.coef_) == 1:
-            return self._map(X, Flattened(self.coef_, self.intercept_), None, score_dtype(X))
-        scores = LinearScores(self.coef_, self.intercept_)
-        return self._map(X, scores, len(self.classes_), score_dtype(X))
-
-    def predict(self, X: Any) -> Array | DaskArray:
-        """Return the class of each row; lazy on dask arrays."""
-        check_is_fitted(self, "coef_")
-        return self._map(X, self._model(), None, self.classes_.dtype)
-
     @available_if(lambda self: self._has_probabilities())
     def predict_proba(self, X: Any) -> Array | DaskArray:
         """Return the probability of each class under the logistic model; lazy on dask arrays."""
         check_is_fitted(self, "coef_")
-        function = Probabilities(self.coef_, self.intercept_, len(self.classes_) > 2)
-        return self._map(X, function, len(self.classes_), score_dtype(X))
+        function = ClassProbabilities(self.coef_, self.intercept_, len(self.classes_) > 2)
+        return map_rows(self, X, self._of_rows(function), len(self.classes_))
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> float:
-        """Return the accuracy, computed block by block in bounded memory."""
-        check_is_fitted(self, "coef_")
-        model = EvaluateClasses(self.features_, self._model())
-        return accuracy(self, model, self._matrix(X, reset=False), y, sample_weight, client)
-
-    def _model(self) -> Classes:
-        return Classes(self.coef_, self.intercept_, self.classes_)
-
-    def _outputs(self) -> dict[str, int]:
+    def _outputs(self) -> dict[str, Any]:
         """Return the code of the loss and the number of outputs."""
         k = len(self.classes_)
         if self.loss == "log_loss" and k > 2:
             return {"loss": SOFTMAX, "n_outputs": k}
         return {"loss": CLASSIFIER_LOSSES[(self.loss, "ovr")], "n_outputs": k if k > 2 else 1}
-
-    def _check_parameters(self) -> None:
-        check_choice("loss", self.loss, LOSSES)
-        super()._check_parameters()
 
     def _has_probabilities(self) -> bool:
         if self.loss != "log_loss":

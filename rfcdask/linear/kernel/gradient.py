@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -24,7 +24,7 @@ import numpy as np
 from rfcdask.kernels.arrays import is_sparse
 from rfcdask.kernels.hot_loop import cosine_and_sine
 from rfcdask.kernels.threads import map_tiles
-from rfcdask.kernels.types import Array, Matrix
+from rfcdask.kernels.arrays import Array, Matrix
 
 TILE_ROWS = 128
 """Rows of a batch that one thread computes."""
@@ -295,7 +295,7 @@ def adam_step(
 
 @numba.njit(cache=True, nogil=True, fastmath={"contract"})
 def _adam(
-    value: Array, slope: Array, first: Array, second: Array, rate: float, correction: float
+    value: Array, slope: Array, first: Array, second: Array, rate: Any, correction: Any
 ) -> None:
     keep_first, keep_second = np.float32(0.9), np.float32(0.99)
     tiny = np.float32(1e-8)

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from rfcdask.kernels.arrays import is_sparse
 from rfcdask.kernels.hot_loop import CosineBlock
-from rfcdask.kernels.types import Array, IntArray, Matrix
+from rfcdask.kernels.arrays import Array, IntArray, Matrix
 from rfcdask.linear.kernel.gradient import (
     Adam,
     BatchGradient,

@@ -5,26 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self
+from numbers import Real
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import RegressorMixin
-from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from rfcdask.execution.executor import open_executor
-from rfcdask.features.base import check_choice
 from rfcdask.kernels import Kernel
-from rfcdask.kernels.types import Array, DaskArray, RandomState
-from rfcdask.linear.inputs import check_target, check_weights, make_blocks
-from rfcdask.linear.kernel.base import KernelModel, Setting, check_number, first_rows
-from rfcdask.linear.kernel.predict import Evaluate
+from rfcdask.kernels.arrays import Array, DaskArray, RandomState
+from rfcdask.linear.inputs import make_blocks
+from rfcdask.linear.kernel.base import KernelModel, Setting, first_rows
 from rfcdask.linear.kernel.stream import BlockReader
-from rfcdask.linear.predict import Flattened, LinearScores, determination, score_dtype
+from rfcdask.linear.predict import LinearRegressorMixin
 from rfcdask.linear.sgd.losses import REGRESSOR_LOSSES
 
 
-class KernelRegressor(RegressorMixin, KernelModel):
+class KernelRegressor(LinearRegressorMixin, KernelModel):
     """Regression whose cosine features learn together with the linear model on them.
 
     Parameters
@@ -51,9 +48,14 @@ checkpoint_every, progress
     >>> import numpy as np, rfcdask as rf
     >>> X = np.random.default_rng(0).normal(size=(2000, 2)).astype("float32")
     >>> y = X[:, 0] * X[:, 1]
-    >>> rf.KernelRegressor(50, random_state=0).fit(X, y).score(X, y) > 0.95
+    >>> rf.KernelRegressor(50, epochs=20, random_state=0).fit(X, y).score(X, y) > 0.95
     True
     """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = KernelModel._parameter_constraints | {
+        "loss": [StrOptions(set(REGRESSOR_LOSSES))],
+        "epsilon": [Interval(Real, 0, np.inf, closed="neither")],
+    }
 
     def __init__(
         self,
@@ -114,16 +116,16 @@ checkpoint_every, progress
             Where to compute: this client, else the current one, else local threads.
         """
         self._forget()
-        self._check_parameters()
-        matrix = self._matrix(X, reset=True)
-        target, weights = check_target(y, matrix, self), check_weights(sample_weight, matrix)
+        matrix, target, weights = self._check_data(X, y, sample_weight, reset=True)
         seed = self._seed()
         with open_executor(client) as executor:
             blocks = make_blocks(matrix, target, weights)
             read = BlockReader(first_rows(matrix))
             setting = self._setting(executor, blocks, read, seed, **self._outputs(target))
             self._fit_blocks(executor, _standardised(setting), {"targets": _n_targets(target)})
-        return self._flatten(target)
+        if target.ndim == 1:
+            self._flatten_outputs()
+        return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> Self:
         """Go once over more rows, from where the last call ended.
@@ -131,9 +133,7 @@ checkpoint_every, progress
         Width and scale of the targets are those of the rows of the first call.
         """
         first = not hasattr(self, "coef_")
-        self._check_parameters()
-        matrix = self._matrix(X, reset=first)
-        target, weights = check_target(y, matrix, self), check_weights(sample_weight, matrix)
+        matrix, target, weights = self._check_data(X, y, sample_weight, reset=first)
         if not first and _n_targets(target) != len(np.atleast_1d(self.intercept_)):
             raise ValueError(
                 f"y has {_n_targets(target)} target(s) a row, but the calls before had "
@@ -149,42 +149,13 @@ checkpoint_every, progress
             setting = _standardised(setting, known)
             self._units = (setting.read.mean, setting.read.scale)
             self._learn_more(executor, setting)
-        return self._flatten(target)
-
-    def predict(self, X: Any) -> Array | DaskArray:
-        """Return the prediction for each row; lazy on dask arrays."""
-        check_is_fitted(self, "coef_")
-        intercept = np.asarray(self.intercept_)
-        if self.coef_.ndim == 1:
-            return self._map(X, Flattened(self.coef_, intercept), None, score_dtype(X))
-        scores = LinearScores(self.coef_, intercept)
-        return self._map(X, scores, len(self.coef_), score_dtype(X))
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> float:
-        """Return R^2, computed block by block in bounded memory."""
-        check_is_fitted(self, "coef_")
-        scores = LinearScores(self.coef_, np.asarray(self.intercept_))
-        model = Evaluate(self.features_, scores)
-        return determination(self, model, self._matrix(X, reset=False), y, sample_weight, client)
+        if target.ndim == 1:
+            self._flatten_outputs()
+        return self
 
     def _outputs(self, target: DaskArray) -> dict[str, Any]:
         code = REGRESSOR_LOSSES[self.loss]
         return {"loss": code, "n_outputs": _n_targets(target), "epsilon": float(self.epsilon)}
-
-    def _check_parameters(self) -> None:
-        check_choice("loss", self.loss, tuple(REGRESSOR_LOSSES))
-        check_number("epsilon", self.epsilon, above=0)
-        super()._check_parameters()
-
-    def _flatten(self, y: DaskArray) -> Self:
-        if y.ndim == 1:
-            self.coef_, self.intercept_ = self.coef_[0], float(self.intercept_[0])
-        return self
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
 
 
 def _n_targets(y: DaskArray) -> int:

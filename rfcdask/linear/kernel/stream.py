@@ -14,8 +14,8 @@ from rfcdask.execution.executor import Executor
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import as_csr, check_finite, feature_dtype, is_sparse
 from rfcdask.kernels.threads import available_cpus
-from rfcdask.kernels.types import Array, IntArray, Matrix
-from rfcdask.linear.inputs import locate, require_good_weights
+from rfcdask.kernels.arrays import Array, IntArray, Matrix
+from rfcdask.linear.checks import check_block_weights, encode_labels, find_not_finite
 from rfcdask.linear.kernel.gradient import Adam, Parameters
 from rfcdask.linear.kernel.optimize import (
     Judgement,
@@ -26,9 +26,8 @@ from rfcdask.linear.kernel.optimize import (
     judge,
     train_rows,
 )
-from rfcdask.linear.labels import encode
-from rfcdask.linear.sgd import schedule
 from rfcdask.linear.sgd.checkpoint import FORMAT, Checkpoint
+from rfcdask.linear.sgd.step import blocks_mixed, epoch_groups, shuffle_rows
 from rfcdask.persist.files import atomic_file, disk_errors
 from rfcdask.persist.untrusted import open_npz
 
@@ -65,15 +64,14 @@ class BlockReader:
         weights = np.ones(X.shape[0], np.float32)
         if len(block) > 2:
             weights = np.asarray(block[2], np.float32)
-            require_good_weights(weights, index)
+            check_block_weights(weights, index)
         if self.classes is not None:
-            codes = encode(y, self.classes)
+            codes = encode_labels(y, self.classes)
             return Rows(X, codes, (weights * self.class_weights[codes]).astype(np.float32))
         targets = (y[:, None] if y.ndim == 1 else y).astype(np.float64)
-        if not np.isfinite(targets).all():
-            raise (
-                locate(np.zeros((len(y), 0)), targets, index, int(self.starts[index])) or ValueError
-            )
+        error = find_not_finite(np.zeros(0), targets, index, int(self.starts[index]))
+        if error is not None:
+            raise error
         return Rows(X, (targets - self.mean) / self.scale, weights)
 
 
@@ -120,9 +118,9 @@ def _by_block(place: IntArray) -> list[tuple[int, IntArray]]:
 
 
 def _blocks_to_sample(blocks: Blocks, seed: int, n_rows: int) -> list[int]:
-    mixed = schedule.blocks_mixed(len(blocks), blocks.nbytes)
+    mixed = blocks_mixed(len(blocks), blocks.nbytes)
     chosen: list[int] = []
-    for group in schedule.plan_epoch(len(blocks), mixed, seed, 0):
+    for group in epoch_groups(len(blocks), mixed, seed, 0):
         chosen += group
         rows = sum(blocks.rows[index] for index in chosen)
         if rows >= n_rows and len(chosen) >= SAMPLE_BLOCKS:
@@ -155,7 +153,7 @@ def train_group(
     `position` is the epoch and the number of the group: with the seed it fixes the order.
     """
     parts = [read(block, index) for block, index in zip(blocks, numbers, strict=True)]
-    which, rows = schedule.shuffled_rows([len(p.weights) for p in parts], seed, *position)
+    which, rows = shuffle_rows([len(p.weights) for p in parts], seed, *position)
     used = np.ones(len(rows), bool)
     for k, index in enumerate(numbers):
         if index in held_of:
@@ -261,8 +259,8 @@ class Run:
         advance: Callable[[float], None],
     ) -> State:
         """Go once through all blocks, from a group on, and return the new state."""
-        mixed = schedule.blocks_mixed(len(blocks), blocks.nbytes)
-        groups = schedule.plan_epoch(len(blocks), mixed, self.seed, epoch)[first_group:]
+        mixed = blocks_mixed(len(blocks), blocks.nbytes)
+        groups = epoch_groups(len(blocks), mixed, self.seed, epoch)[first_group:]
         since = 0
         for offset, handles in stream_groups(
             executor, blocks, groups, max(mixed, executor.threads)

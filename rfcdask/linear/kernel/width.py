@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rfcdask.kernels.distances import rowwise
+from rfcdask.kernels.distances import Sum, rowwise
 from rfcdask.kernels.exact import Kernel
-from rfcdask.kernels.types import Matrix
+from rfcdask.kernels.arrays import Matrix
 from rfcdask.linear.kernel.optimize import Judgement, Rows, State, Training
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -44,7 +44,7 @@ def median_gamma(kernel: Kernel, X: Matrix, rng: np.random.Generator) -> float:
     """Return the gamma that belongs to the median distance of sampled rows, or 1 without any."""
     n = X.shape[0]
     first, second = rng.integers(0, n, 4000), rng.integers(0, n, 4000)
-    kind = "absolutes" if kernel.distance == "absolutes" else "squares"
+    kind: Sum = "absolutes" if kernel.distance == "absolutes" else "squares"
     distances = rowwise(kind, X[first].astype(np.float64), X[second].astype(np.float64))
     distances = distances[distances > 0]
     if not len(distances):

@@ -167,7 +167,7 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
                 labels,
                 weighted=weights is not None,
                 classes=codes,
-                sorted_rows=_warn_if_sorted(labels, blocks, seed),
+                sorted_rows=warn_if_sorted(labels, blocks, seed),
             )
             self._train(executor, blocks, config, labels)
         return self
@@ -340,7 +340,8 @@ patience, checkpoint, checkpoint_every, persist, random_state, progress
         )
 
 
-def _warn_if_sorted(labels: ClassLabels, blocks: Blocks, seed: int) -> bool:
+def warn_if_sorted(labels: ClassLabels, blocks: Blocks, seed: int) -> bool:
+    """Warn where groups of blocks differ in their mix of classes, and return whether they do."""
     mixed = blocks_mixed(len(blocks), blocks.nbytes)
     groups = epoch_groups(len(blocks), mixed, seed, 0)
     found = labels.disorder(groups)
