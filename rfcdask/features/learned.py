@@ -8,8 +8,8 @@ import numpy as np
 
 from rfcdask.features.base import Evaluator, FeatureMap
 from rfcdask.kernels import Kernel
-from rfcdask.kernels.hot_loop import CosineBlock
 from rfcdask.kernels.arrays import Array, DaskArray, Matrix, RandomState
+from rfcdask.kernels.hot_loop import CosineBlock
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -21,9 +21,9 @@ from rfcdask.execution.progress import track
 from rfcdask.features.compressed import CompressedFeatures
 from rfcdask.features.learned import LearnedFeatures
 from rfcdask.kernels import Kernel, get_kernel, resolve_gamma
+from rfcdask.kernels.arrays import Array, DaskArray, IntArray
 from rfcdask.kernels.frequencies import draw_candidates
 from rfcdask.kernels.seeds import seed_of
-from rfcdask.kernels.arrays import Array, DaskArray, IntArray
 from rfcdask.linear.kernel.optimize import (
     Objective,
     State,

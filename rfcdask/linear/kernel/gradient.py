@@ -21,10 +21,9 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from rfcdask.kernels.arrays import is_sparse
+from rfcdask.kernels.arrays import Array, Matrix, is_sparse
 from rfcdask.kernels.hot_loop import cosine_and_sine
 from rfcdask.kernels.threads import map_tiles
-from rfcdask.kernels.arrays import Array, Matrix
 
 TILE_ROWS = 128
 """Rows of a batch that one thread computes."""

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 import scipy.sparse as sp
 
-from rfcdask.kernels.arrays import is_sparse
+from rfcdask.kernels.arrays import Array, IntArray, Matrix, is_sparse
 from rfcdask.kernels.hot_loop import CosineBlock
-from rfcdask.kernels.arrays import Array, IntArray, Matrix
 from rfcdask.linear.kernel.gradient import (
     Adam,
     BatchGradient,
@@ -112,7 +111,7 @@ def join_rows(parts: Sequence[Rows]) -> Rows:
     """Return the rows of all parts, one after another."""
     if len(parts) == 1:
         return parts[0]
-    blocks = [part.X for part in parts]
+    blocks: list[Any] = [part.X for part in parts]  # all dense, or all CSR
     X = sp.vstack(blocks, format="csr") if is_sparse(blocks[0]) else np.concatenate(blocks)
     targets = np.concatenate([part.targets for part in parts])
     return Rows(X, targets, np.concatenate([part.weights for part in parts]))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rfcdask.features.learned import LearnedFeatures
-from rfcdask.kernels.arrays import as_csr, check_finite, feature_dtype, is_sparse
-from rfcdask.kernels.arrays import Array, Matrix
+from rfcdask.kernels.arrays import Array, Matrix, as_csr, check_finite, feature_dtype, is_sparse
 from rfcdask.linear.predict import ClassPredictor, RowFunction
 
 TILE_ROWS = 2048

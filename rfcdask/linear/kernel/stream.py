@@ -12,9 +12,16 @@ import numpy as np
 from rfcdask.execution.blocks import Blocks, stream_groups
 from rfcdask.execution.executor import Executor
 from rfcdask.execution.progress import track
-from rfcdask.kernels.arrays import as_csr, check_finite, feature_dtype, is_sparse
+from rfcdask.kernels.arrays import (
+    Array,
+    IntArray,
+    Matrix,
+    as_csr,
+    check_finite,
+    feature_dtype,
+    is_sparse,
+)
 from rfcdask.kernels.threads import available_cpus
-from rfcdask.kernels.arrays import Array, IntArray, Matrix
 from rfcdask.linear.checks import check_block_weights, encode_labels, find_not_finite
 from rfcdask.linear.kernel.gradient import Adam, Parameters
 from rfcdask.linear.kernel.optimize import (

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rfcdask.kernels.arrays import Matrix
 from rfcdask.kernels.distances import Sum, rowwise
 from rfcdask.kernels.exact import Kernel
-from rfcdask.kernels.arrays import Matrix
 from rfcdask.linear.kernel.optimize import Judgement, Rows, State, Training
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
