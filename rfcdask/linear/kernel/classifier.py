@@ -12,10 +12,11 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from rfcdask.execution.blocks import Blocks
 from rfcdask.execution.executor import open_executor
 from rfcdask.kernels import Kernel
 from rfcdask.kernels.arrays import Array, DaskArray, RandomState
-from rfcdask.linear.inputs import ClassLabels, make_blocks, read_labels
+from rfcdask.linear.inputs import ClassLabels, read_labels
 from rfcdask.linear.kernel.base import KernelModel, first_rows
 from rfcdask.linear.kernel.stream import BlockReader
 from rfcdask.linear.predict import ClassProbabilities, LinearClassifierMixin, map_rows
@@ -174,7 +175,7 @@ class KernelClassifier(LinearClassifierMixin, KernelModel):
             labels = read_labels(executor, column)
             self.classes_ = labels.classes
             column, codes = labels.for_training(column, matrix)
-            blocks = make_blocks(matrix, column, weights)
+            blocks = Blocks(matrix, column, weights)
             warn_if_sorted(labels, blocks, seed)
             read = BlockReader(first_rows(matrix), codes, labels.weights(self.class_weight))
             setting = self._setting(executor, blocks, read, seed, **self._outputs())
@@ -210,7 +211,7 @@ class KernelClassifier(LinearClassifierMixin, KernelModel):
         factors = ClassLabels.known(self.classes_).weights(self.class_weight)
         read = BlockReader(first_rows(matrix), self.classes_, factors)
         with open_executor(client) as executor:
-            blocks = make_blocks(matrix, column, weights)
+            blocks = Blocks(matrix, column, weights)
             seed = self.seed_ if hasattr(self, "seed_") else self._seed()
             setting = self._setting(executor, blocks, read, seed, **self._outputs(), more=True)
             self._learn_more(executor, setting)

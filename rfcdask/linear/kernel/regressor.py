@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from rfcdask.execution.blocks import Blocks
 from rfcdask.execution.executor import open_executor
 from rfcdask.kernels import Kernel
 from rfcdask.kernels.arrays import Array, DaskArray, RandomState
-from rfcdask.linear.inputs import make_blocks
 from rfcdask.linear.kernel.base import KernelModel, Setting, first_rows
 from rfcdask.linear.kernel.stream import BlockReader
 from rfcdask.linear.predict import LinearRegressorMixin
@@ -119,7 +119,7 @@ checkpoint_every, progress
         matrix, target, weights = self._check_data(X, y, sample_weight, reset=True)
         seed = self._seed()
         with open_executor(client) as executor:
-            blocks = make_blocks(matrix, target, weights)
+            blocks = Blocks(matrix, target, weights)
             read = BlockReader(first_rows(matrix))
             setting = self._setting(executor, blocks, read, seed, **self._outputs(target))
             self._fit_blocks(executor, _standardised(setting), {"targets": _n_targets(target)})
@@ -141,7 +141,7 @@ checkpoint_every, progress
             )
         seed = self.seed_ if hasattr(self, "seed_") else self._seed()
         with open_executor(client) as executor:
-            blocks = make_blocks(matrix, target, weights)
+            blocks = Blocks(matrix, target, weights)
             read = BlockReader(first_rows(matrix))
             outputs = self._outputs(target)
             setting = self._setting(executor, blocks, read, seed, **outputs, more=True)
