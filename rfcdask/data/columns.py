@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from functools import reduce
@@ -26,27 +26,13 @@ TILE_ROWS = 4096
 
 @dataclass(frozen=True)
 class Names:
-    """What a source calls its columns.
-
-    Parameters
-    ----------
-    columns : tuple of str, optional
-        Names of the columns of X; None when the source has none.
-    columns_in_file : tuple of str, optional
-        Names before the projection that the source went through, if it did.
-    label : str, optional
-        Name of the label column.
-    label_column : int, optional
-        Its place in the table, for tables without names.
-    left_out : tuple of str
-        Columns that are there and were not asked for.
-    """
+    """What a source calls its columns."""
 
     columns: tuple[str, ...] | None = None
-    columns_in_file: tuple[str, ...] | None = None
+    columns_in_file: tuple[str, ...] | None = None  # before the projection, if there was one
     label: str | None = None
-    label_column: int | None = None
-    left_out: tuple[str, ...] = ()
+    label_column: int | None = None  # its place in the table, for tables without names
+    left_out: tuple[str, ...] = ()  # columns that are there and were not asked for
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -78,22 +64,22 @@ class Names:
 NAMELESS = Names()
 
 
-def default_label(name: str, columns: Sequence[str]) -> int:
-    """Return the column whose name says that it is the label."""
-    lowered = [column.lower() for column in columns]
-    for known in LABEL_NAMES:
-        if lowered.count(known) == 1:
-            return lowered.index(known)
-    raise DataError(
-        f"{name} has no column named {', '.join(LABEL_NAMES)}: pass label= with one of the columns "
-        f"{shown(columns)}, or label=False for rows without labels."
-    )
-
-
 def choose_label(name: str, columns: Sequence[str], label: Any) -> int | None:
-    """Return the place of the label column, given by name or number; None for False."""
+    """Return the place of the label column, given by name or number.
+
+    None stands for the column whose name says that it is the label, False for none.
+    """
     if label is False:
         return None
+    if label is None:
+        lowered = [column.lower() for column in columns]
+        for known in LABEL_NAMES:
+            if lowered.count(known) == 1:
+                return lowered.index(known)
+        raise DataError(
+            f"{name} has no column named {', '.join(LABEL_NAMES)}: pass label= with one of the "
+            f"columns {shown(columns)}, or label=False for rows without labels."
+        )
     if isinstance(label, str) and label in columns:
         return list(columns).index(label)
     if isinstance(label, int | np.integer) and -len(columns) <= label < len(columns):
@@ -134,33 +120,44 @@ def check_names(name: str, columns: Sequence[str], wanted: Sequence[str] | None 
 
 
 def choose_columns(
-    name: str, columns: Sequence[str], label: Any, wanted: Sequence[str] | None
-) -> tuple[list[str], str | None]:
-    """Return the names of the columns of X in their order, and that of the label."""
-    place = default_label(name, columns) if label is None else choose_label(name, columns, label)
-    found = None if place is None else columns[place]
+    tables: Mapping[str, Sequence[str]], label: Any, wanted: Sequence[str] | None, line: str = ""
+) -> Names:
+    """Choose the same columns of all files of a table; the first one decides on their order.
+
+    Parameters
+    ----------
+    tables : mapping
+        Names of all columns of each file.
+    label : str, int, False or None
+        See :func:`choose_label`.
+    wanted : sequence of str, optional
+        Columns to take; by default all but the label.
+    line : str
+        Where in a file the names are, for messages.
+    """
+    first, columns = next(iter(tables.items()))
     if wanted is None:
-        return [column for column in columns if column != found], found
-    if found in wanted:
+        for path, names in tables.items():
+            check_names(path + line, names)
+    place = choose_label(first, columns, label)
+    found = None if place is None else columns[place]
+    features = [column for column in columns if column != found] if wanted is None else wanted
+    if wanted is not None and found in wanted:
         raise DataError(
-            f"{name}: the label {found!r} is among the columns to learn from: pass label= with "
+            f"{first}: the label {found!r} is among the columns to learn from: pass label= with "
             "another one, or label=False."
         )
-    match_columns(name, columns, wanted)
-    check_names(name, columns, [] if found is None else [found])
-    return list(wanted), found
-
-
-def check_same(
-    name: str, columns: Sequence[str], first: str, known: Sequence[str], *, more: bool
-) -> None:
-    """Refuse a later file that lacks columns of the first one, or has `more` where it must not."""
-    extra = match_columns(name, columns, known).left_out
-    if extra and not more:
-        raise DataError(
-            f"{name} has {shown(extra)}, which {first} has not: pass columns= with the names of "
-            "the columns to take, or leave such columns out of the file."
-        )
+    known = [*features] if found is None else [*features, found]
+    left_out: dict[str, None] = {}
+    for path, names in tables.items():
+        extra = match_columns(path, names, known).left_out
+        if extra and wanted is None:
+            raise DataError(
+                f"{path} has {shown(extra)}, which {first} has not: pass columns= with the names "
+                "of the columns to take, or leave such columns out of the file."
+            )
+        left_out |= dict.fromkeys(extra)
+    return Names(tuple(features), None, found, place, tuple(left_out))
 
 
 class Match(NamedTuple):
@@ -171,15 +168,7 @@ class Match(NamedTuple):
 
 
 def match_columns(name: str, found: Sequence[str], wanted: Sequence[str]) -> Match:
-    """Find columns by their names.
-
-    Parameters
-    ----------
-    name : str
-        What messages call the new rows.
-    found, wanted : sequence of str
-        The names they have, and the names that are needed.
-    """
+    """Find the wanted columns among those of new rows, which messages call `name`."""
     check_names(name, found, wanted)
     places = {column: place for place, column in enumerate(found)}
     known = set(wanted)
@@ -236,6 +225,9 @@ def projection_checksum(projection: Any) -> int:
     return zlib.crc32(matrix.data.tobytes(), zlib.crc32(matrix.indices.tobytes()))
 
 
+_KEPT = ("mean", "m2", "min", "max")
+
+
 @dataclass(frozen=True)
 class ColumnStats:
     """Statistics of the columns of some rows (float64)."""
@@ -254,32 +246,22 @@ class ColumnStats:
 
     def attributes(self) -> dict[str, list[float | None]]:
         """Return what a store keeps; JSON knows no infinity, so None stands for it."""
-        kept = {
-            "mean": self.mean,
-            "variance": self.variance,
-            "min": self.minimum,
-            "max": self.maximum,
-        }
+        kept = (self.mean, self.variance, self.minimum, self.maximum)
         return {
             name: [value if np.isfinite(value) else None for value in values.tolist()]
-            for name, values in kept.items()
+            for name, values in zip(("mean", "variance", "min", "max"), kept, strict=True)
         }
 
     def to_json(self) -> dict[str, Any]:
         """Return plain lists; Python writes floats so that they come back bit for bit."""
-        return {
-            "count": self.count,
-            "mean": self.mean.tolist(),
-            "m2": self.m2.tolist(),
-            "min": self.minimum.tolist(),
-            "max": self.maximum.tolist(),
-        }
+        kept = (self.mean, self.m2, self.minimum, self.maximum)
+        lists = {name: v.tolist() for name, v in zip(_KEPT, kept, strict=True)}
+        return {"count": self.count, **lists}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> ColumnStats:
         """Rebuild what `to_json` wrote."""
-        names = ("mean", "m2", "min", "max")
-        return cls(data["count"], *(np.asarray(data[name], np.float64) for name in names))
+        return cls(data["count"], *(np.asarray(data[name], np.float64) for name in _KEPT))
 
 
 def column_stats(X: Array) -> ColumnStats:

@@ -123,25 +123,21 @@ class Dataset:
     @property
     def mean(self) -> FloatArray:
         """Mean of each column of `X`, over all rows of the store."""
-        return self._statistic("mean") * self._factor
+        return self._statistic("mean", 1)
 
     @property
     def variance(self) -> FloatArray:
         """Variance of each column of `X`, over all rows of the store."""
-        return self._statistic("variance") * self._factor**2
+        return self._statistic("variance", 2)
 
-    @property
-    def _factor(self) -> float:
-        scale = self.attrs.get("scale")
-        return 1.0 if scale is None else float(scale)
-
-    def _statistic(self, name: str) -> FloatArray:
+    def _statistic(self, name: str, power: int) -> FloatArray:
         if name not in self.attrs:
             raise DataError(
                 "this data set has no column statistics: write it to a store first, with "
                 "rfcdask.ingest or dest=."
             )
-        return np.asarray(self.attrs[name], np.float64)
+        scale = self.attrs.get("scale")
+        return np.asarray(self.attrs[name], np.float64) * float(scale or 1) ** power
 
     def standardize(self) -> Dataset:
         """Return the data set with mean 0 and variance 1 in every column, lazily.
@@ -177,16 +173,11 @@ class Dataset:
             Data sets with known chunk sizes.
         """
         readers = split_readers(self.reader, test_size, seed_of(random_state))
-        train, test = (
-            Dataset(
-                reader,
-                self.attrs | {"n_rows": sum(reader.sizes)},
-                projection=self.projection,
-                meta=self._meta,
-            )
-            for reader in readers
-        )
+        train, test = (self._read_by(reader, n_rows=sum(reader.sizes)) for reader in readers)
         return train, test
+
+    def _read_by(self, reader: Reader, **attrs: Any) -> Dataset:
+        return Dataset(reader, self.attrs | attrs, projection=self.projection, meta=self._meta)
 
     def with_smaller_blocks(self, row_bytes: int, block_bytes: int) -> Dataset:
         """Return the data set in blocks of whole chunks that take at most `block_bytes`, lazily.
@@ -200,8 +191,7 @@ class Dataset:
         """
         chunk = self.reader.run_rows
         piece = max(chunk, max(1, block_bytes // row_bytes) // chunk * chunk)
-        reader = SmallerBlocksReader(self.reader, piece)
-        return Dataset(reader, self.attrs, projection=self.projection, meta=self._meta)
+        return self._read_by(SmallerBlocksReader(self.reader, piece))
 
     def rows(self, indices: Any, *, client: Any = None) -> Rows:
         """Fetch rows by number into memory: one task a block touched, only the chunks needed.

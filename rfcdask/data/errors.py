@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
-from rfcdask.persist.untrusted import redacted
+from rfcdask.persist.untrusted import faults_as, redacted
 
 
 class DataError(ValueError):
@@ -54,6 +54,16 @@ def reachable(place: object) -> Iterator[None]:
             f"{place} cannot be reached ({reason}): see to the network, the address and the "
             "credentials, and call again; what is written so far stays."
         ) from error
+
+
+def faults_of(name: object, what: str) -> AbstractContextManager[None]:
+    """Say of every fault in the block that something is no such thing, or is damaged."""
+    return faults_as(
+        lambda why: DataError(
+            f"{name} is no {what}, is damaged or is cut short ({why}): get it again."
+        ),
+        *(DataError, FileNotFoundError),
+    )
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> DataError:

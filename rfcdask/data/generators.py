@@ -60,35 +60,28 @@ class SyntheticReader:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Rows of each block."""
         starts = range(0, self.n_rows, self.block_rows)
         return tuple(min(self.block_rows, self.n_rows - start) for start in starts)
 
     @property
     def n_columns(self) -> int:
-        """Columns of X."""
         return KINDS[self.kind].columns
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of X."""
         return np.dtype(np.float32)
 
     @property
     def label_dtype(self) -> np.dtype[Any]:
-        """Type of y."""
         return np.dtype(np.int8)
 
     def block(self, block: int) -> Any:
-        """Make the rows of one block."""
         return self._make(block, np.arange(self.sizes[block]))[0]
 
     def labels(self, block: int) -> Array:
-        """Make the labels of one block."""
         return self._make(block, np.arange(self.sizes[block]))[1]
 
     def rows(self, block: int, local: IntArray) -> tuple[Any, Array]:
-        """Make only the units that hold these rows."""
         return self._make(block, local)
 
     def _make(self, block: int, local: IntArray) -> tuple[Any, Array]:

@@ -85,7 +85,6 @@ class StandardReader(_View):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Floating type that holds the values."""
         return float_type(self.base.dtype)
 
     def _apply(self, X: Array) -> Array:
@@ -100,7 +99,6 @@ class ColumnsReader(_View):
 
     @property
     def n_columns(self) -> int:
-        """Columns of X."""
         return len(self.columns)
 
     def _apply(self, X: Any) -> Any:
@@ -152,7 +150,6 @@ class SplitReader(_View):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Rows of each block of this part."""
         return tuple(size for _, size in self._kept)
 
     def picks(self, block: int) -> IntArray:
@@ -164,15 +161,12 @@ class SplitReader(_View):
         return rows[(rows >= start) & (rows < stop)] - start
 
     def block(self, block: int) -> Any:
-        """Return this part's rows of one block."""
         return self.base.block(self._kept[block][0])[self.picks(block)]
 
     def labels(self, block: int) -> Array:
-        """Return this part's labels of one block."""
         return self.base.labels(self._kept[block][0])[self.picks(block)]
 
     def rows(self, block: int, local: IntArray) -> tuple[Any, Array | None]:
-        """Return some of this part's rows of one block."""
         return self.base.rows(self._kept[block][0], self.picks(block)[local])
 
 
@@ -193,7 +187,6 @@ class SmallerBlocksReader(_View):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Rows of each piece."""
         return tuple(size for _, _, size in self._pieces)
 
     @property
@@ -202,18 +195,16 @@ class SmallerBlocksReader(_View):
         return min(self.base.run_rows, self.piece)
 
     def block(self, block: int) -> Any:
-        """Return the rows of one piece."""
         return self._whole(block)[0]
 
     def labels(self, block: int) -> Array:
-        """Return the labels of one piece."""
         origin, start, size = self._pieces[block]
         return self.base.labels(origin)[start : start + size]
 
     def rows(self, block: int, local: IntArray) -> tuple[Any, Array | None]:
-        """Return some rows of one piece; where many are wanted, the piece is read whole."""
         origin, start, size = self._pieces[block]
         local = np.asarray(local)
+        # Where many are wanted, the piece is read whole.
         if len(local) * SLICE_AS_CHEAP < size:
             return self.base.rows(origin, local + start)
         X, y = self._whole(block)

@@ -8,7 +8,6 @@ import shutil
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 import zarr
 from dask.base import tokenize
 
-from rfcdask.data.errors import DataError
+from rfcdask.data.errors import DataError, faults_of
 from rfcdask.data.location import Location
 from rfcdask.data.sources.base import BATCH_BYTES, Batch, Source, SourceOptions, Survey, Tally, flat
 from rfcdask.data.sources.files import file_facts
@@ -31,7 +30,6 @@ from rfcdask.persist.untrusted import (
     check_expansion,
     check_zarr,
     chunk_bytes,
-    faults_as,
     is_blosc,
 )
 
@@ -71,21 +69,18 @@ class InMemory(Handle):
 
     @property
     def is_here(self) -> bool:  # type: ignore[override]
-        """Whether the values lie in the memory of this process."""
         return not isinstance(self.array, zarr.Array)
 
     def get(self) -> Any:
-        """Return the array."""
         return self.array
 
     def identity(self) -> Any:
-        """Hash of the content, or where it lies."""
         if self.is_here:
             return tokenize(self.array)
         return [str(self.array.store_path), list(self.array.shape), str(self.array.dtype)]
 
     def cut(self, start: int, stop: int) -> Handle:
-        """Return some of the rows, so that a task does not carry all of them."""
+        # A task should not carry all rows.
         if not self.is_here:
             return self
         part = CutArray(self.array[start:stop], start, self.array.shape, self.array.dtype)
@@ -113,21 +108,10 @@ class NpyFile(Handle):
     name: str
 
     def get(self) -> Any:
-        """Map the file."""
         return _map_file(self.name, self.name)
 
     def identity(self) -> Any:
-        """Name, size and time of the file."""
         return file_facts(self.name)
-
-
-def faults_of(name: str, what: str) -> AbstractContextManager[None]:
-    """Say of every fault in the block that something is no such thing, or is damaged."""
-    return faults_as(
-        lambda why: DataError(f"{name} is no {what}, or is damaged ({why}): get it again."),
-        DataError,
-        FileNotFoundError,
-    )
 
 
 def _map_file(name: str, shown: str) -> Any:
@@ -145,11 +129,9 @@ class NpzMember(Handle):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """Archive and array."""
         return f"{self.archive}[{self.member}]"
 
     def get(self) -> Any:
-        """Unpack the member unless that is done, and map it."""
         # Under a name of our own: theirs may lead to another folder.
         target = Path(self.folder) / hashlib.sha256(self.member.encode()).hexdigest()
         if not target.exists():
@@ -178,7 +160,6 @@ class NpzMember(Handle):
                 shutil.copyfileobj(packed, file, 2**20)
 
     def identity(self) -> Any:
-        """Name, size and time of the archive."""
         return [file_facts(self.archive), self.member]
 
 
@@ -204,18 +185,15 @@ class ZarrMember(Handle):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """Where it lies."""
         return f"{self.location}/{self.member}" if self.member else str(self.location)
 
     def get(self) -> Any:
-        """Open the array, unless reading it might run code."""
         with faults_of(self.name, "zarr array of numbers or text"):
             array = zarr.open_array(store=self.location.store(), path=self.member, mode="r")
             check_zarr(array)
             return array
 
     def check_chunks(self, span: slice) -> None:
-        """Look at the chunks that hold these rows, where their decoder would believe anything."""
         array = self.get()
         if not is_blosc(array):
             return
@@ -236,8 +214,7 @@ class ZarrMember(Handle):
             check_expansion(array.nbytes, lambda: int(array.nbytes_stored()))
 
     def identity(self) -> Any:
-        """Name, shape and type; the content is taken to stay as it is."""
-        array = self.get()
+        array = self.get()  # whose content is taken to stay as it is
         return [self.name, list(array.shape), str(array.dtype)]
 
 
@@ -249,20 +226,17 @@ class ArrayRows(Source):
 
     @property
     def names(self) -> list[str]:
-        """What the arrays are called."""
         return [X.name for X, _ in self.parts]
 
     @property
     def in_memory(self) -> bool:  # type: ignore[override]
-        """Whether rows lie in the memory of this process."""
         return any(X.is_here for X, _ in self.parts)
 
     def identity(self) -> Any:
-        """Identities of all arrays."""
         return [[X.identity(), None if y is None else y.identity()] for X, y in self.parts]
 
     def narrowed(self, start: int, stop: int) -> ArrayRows:
-        """Return itself with only those labels that a task needs of labels in memory."""
+        # Of labels in memory a task carries only those that it needs.
         if not any(y is not None and y.is_here for _, y in self.parts):
             return self
         parts: list[tuple[Handle, Handle | None]] = []

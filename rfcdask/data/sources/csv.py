@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rfcdask.data.columns import Names, check_names, check_same, choose_columns
+from rfcdask.data.columns import Names, choose_columns
 from rfcdask.data.errors import DataError, missing_extra
 from rfcdask.data.sources.base import Batch, SourceOptions, Survey, Tally, bad_rows_of, between
 from rfcdask.data.sources.decimal_text import python_float
@@ -67,7 +67,7 @@ class CsvFiles(FileSource):
 
     def survey(self, options: SourceOptions) -> Survey:
         """Read everything once; what does not fit is named here."""
-        self.dialect, self.columns = self._agree(options)
+        names = self._agree(options)
         tally = self._look(options)
         if tally.labels.mixed:
             # Some batches read as numbers, others do not: then all labels are text.
@@ -86,23 +86,10 @@ class CsvFiles(FileSource):
             "columns": asdict(self.columns),
             "orders": self.orders,
         }
-        n_columns, names = len(self.columns.features), self._found_names()
-        return Survey(
-            tally.n_rows, n_columns, tally.dtype(), labels, tally.bad_rows, details, names
-        )
-
-    def _found_names(self) -> Names:
-        columns = self.columns
-        place = None if columns.label is None else columns.names.index(columns.label)
-        if not self.dialect.header:
-            return Names(label_column=place)
-        known = {*columns.features, columns.label}
-        there = dict.fromkeys(name for path in self.paths for name in self._of(path).names)
-        left_out = tuple(name for name in there if name not in known)
-        return Names(columns.features, None, columns.label, place, left_out)
+        n_columns, dtype = len(self.columns.features), tally.dtype()
+        return Survey(tally.n_rows, n_columns, dtype, labels, tally.bad_rows, details, names)
 
     def adopt(self, survey: Survey) -> None:
-        """Take dialect and columns from an earlier survey."""
         self.dialect = Dialect(**survey.details["dialect"])
         columns = survey.details["columns"]
         names, features = tuple(columns["names"]), tuple(columns["features"])
@@ -119,31 +106,27 @@ class CsvFiles(FileSource):
         )
         return between(batches, start, stop)
 
-    def _agree(self, options: SourceOptions) -> tuple[Dialect, TableColumns]:
-        """Return what the files look like, the same for all of them, and their columns."""
+    def _agree(self, options: SourceOptions) -> Names:
+        """Find out what the files look like, the same for all of them, and choose columns."""
         self.require_content()
-        found = [sniff(path, options.delimiter, options.header) for path in self.paths]
-        first, (dialect, names) = self.paths[0], found[0]
-        for path, (look, other) in zip(self.paths, found, strict=True):
-            if look.header != dialect.header:
-                said = "a header" if look.header else "no header"
+        found = {path: sniff(path, options.delimiter, options.header) for path in self.paths}
+        first = self.paths[0]
+        self.dialect, columns = found[first]
+        for path, (dialect, names) in found.items():
+            if dialect.header != self.dialect.header:
+                said = "a header" if dialect.header else "no header"
                 raise DataError(f"{path} has {said}, unlike {first}: give every file one, or none.")
-            if options.columns is None:
-                check_names(f"{path}, line 1", other)
-            elif not dialect.header:
+            if options.columns is not None and not dialect.header:
                 raise DataError(f"{path} names no columns to choose from: leave columns= out.")
-        features, label = choose_columns(first, names, options.label, options.columns)
-        known = [*features] if label is None else [*features, label]
-        for path, (_, other) in zip(self.paths, found, strict=True):
-            if other == names:
-                continue
-            if not dialect.header:
+            if not dialect.header and names != columns:
                 raise DataError(
-                    f"{path}: {len(names)} columns expected as in {first}, {len(other)} found."
+                    f"{path}: {len(columns)} columns expected as in {first}, {len(names)} found."
                 )
-            check_same(path, other, first, known, more=options.columns is not None)
-            self.orders[path] = other
-        return dialect, TableColumns(names, tuple(features), label)
+        tables = {path: names for path, (_, names) in found.items()}
+        chosen = choose_columns(tables, options.label, options.columns, ", line 1")
+        self.orders = {path: names for path, names in tables.items() if names != columns}
+        self.columns = TableColumns(columns, chosen.columns or (), chosen.label)
+        return chosen if self.dialect.header else Names(label_column=chosen.label_column)
 
     def _of(self, path: str) -> TableColumns:
         return replace(self.columns, names=self.orders.get(path, self.columns.names))

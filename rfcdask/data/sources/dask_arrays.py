@@ -44,15 +44,13 @@ class DaskRows(Source):
 
     @property
     def names(self) -> list[str]:
-        """What messages call the array."""
         return ["dask array"]
 
     def identity(self) -> Any:
-        """Names of the arrays, which hash what they are made of."""
+        # The names of Dask arrays hash what they are made of.
         return [self.X.name, list(self.X.shape), None if self.y is None else self.y.name]
 
     def narrowed(self, start: int, stop: int) -> DaskRows:
-        """Return the lazy rows of one block."""
         return DaskRows(self.X[start:stop], None if self.y is None else self.y[start:stop])
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:
@@ -137,11 +135,9 @@ class DatasetRows(Source):
 
     @property
     def names(self) -> list[str]:
-        """What messages call it."""
         return [self.name]
 
     def identity(self) -> Any:
-        """Hash of the reader, which knows where and what the rows are."""
         return tokenize(self.reader)
 
     def survey(self, options: SourceOptions) -> Survey:

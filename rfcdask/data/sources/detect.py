@@ -17,7 +17,7 @@ import zarr
 from fsspec.core import url_to_fs
 
 from rfcdask.data.dataset import Dataset
-from rfcdask.data.errors import DataError, reachable
+from rfcdask.data.errors import DataError, faults_of, reachable
 from rfcdask.data.location import Location, is_url
 from rfcdask.data.sources.arrays import (
     ArrayRows,
@@ -26,7 +26,6 @@ from rfcdask.data.sources.arrays import (
     NpyFile,
     NpzMember,
     ZarrMember,
-    faults_of,
 )
 from rfcdask.data.sources.base import Source
 from rfcdask.data.sources.csv import CsvFiles

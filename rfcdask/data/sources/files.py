@@ -29,11 +29,9 @@ class FileSource(Source):
 
     @property
     def names(self) -> list[str]:
-        """The files."""
         return self.paths
 
     def identity(self) -> Any:
-        """Names, sizes and times of the files."""
         return [file_facts(path) for path in self.paths]
 
     def require_content(self) -> None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 import fsspec
 import numpy as np
 
-from rfcdask.data.columns import Names, check_names, check_same, choose_columns
-from rfcdask.data.errors import DataError, missing_extra
+from rfcdask.data.columns import Names, choose_columns
+from rfcdask.data.errors import DataError, faults_of, missing_extra
 from rfcdask.data.sources.base import BATCH_BYTES, Batch, SourceOptions, Survey, Tally, between
 from rfcdask.data.sources.files import FileSource
 from rfcdask.execution.progress import track
-from rfcdask.persist.untrusted import faults_as
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 
@@ -53,7 +51,6 @@ class ParquetFiles(FileSource):
         return Survey(tally.n_rows, n_columns, dtype, labels, tally.bad_rows, details, names)
 
     def adopt(self, survey: Survey) -> None:
-        """Take the columns from an earlier survey."""
         self.features, self.label = survey.details["features"], survey.details["label"]
         self.dtype = np.dtype(survey.details["dtype"])
 
@@ -71,34 +68,20 @@ class ParquetFiles(FileSource):
     def _choose(self, schemas: dict[str, Any], options: SourceOptions) -> Names:
         """Choose columns and label, the same of all files; return what they are called."""
         tables = {path: _names(schema) for path, schema in schemas.items()}
-        first = self.paths[0]
-        if options.columns is None:
-            for path, table in tables.items():
-                check_names(path, table)
-        self.features, self.label = choose_columns(
-            first, tables[first], options.label, options.columns
-        )
-        known = [*self.features] if self.label is None else [*self.features, self.label]
-        for path, table in tables.items():
-            check_same(path, table, first, known, more=options.columns is not None)
+        names = choose_columns(tables, options.label, options.columns)
+        self.features, self.label = list(names.columns or ()), names.label
         if not self.features:
-            raise DataError(f"{first} has no column besides the label.")
+            raise DataError(f"{self.paths[0]} has no column besides the label.")
         self.dtype = np.result_type(*(_number_type(schemas, name) for name in self.features))
         if self.label is not None:
             _check_label(schemas, self.label)
-        there = dict.fromkeys(name for table in tables.values() for name in table)
-        return Names(
-            tuple(self.features),
-            label=self.label,
-            label_column=None if self.label is None else tables[first].index(self.label),
-            left_out=tuple(name for name in there if name not in set(known)),
-        )
+        return names
 
     def _batches(self, path: str) -> Iterator[Batch]:
         width = max(1, len(self.features) * self.dtype.itemsize)
         wanted = self.features if self.label is None else [*self.features, self.label]
         file, found = _open(path), 0
-        with _faults_of(path):
+        with faults_of(path, "Parquet file"):
             for batch in file.iter_batches(max(1, BATCH_BYTES // width), columns=wanted):
                 found += batch.num_rows
                 yield self._arrays(batch)
@@ -134,16 +117,8 @@ def _open(path: str) -> Any:
     except ImportError:
         raise missing_extra("pyarrow", "tables", "Reading Parquet") from None
     source = fsspec.open(path, "rb").open() if "://" in path else path
-    with _faults_of(path):
+    with faults_of(path, "Parquet file"):
         return parquet.ParquetFile(source)
-
-
-def _faults_of(path: str) -> AbstractContextManager[None]:
-    return faults_as(
-        lambda why: DataError(f"{path} is no Parquet file, is damaged or is cut short ({why})."),
-        DataError,
-        FileNotFoundError,
-    )
 
 
 def _number_type(schemas: dict[str, Any], name: str) -> np.dtype[Any]:

@@ -144,14 +144,12 @@ class SvmlightFiles(FileSource):
         yield from zip(pieces, run_tasks(tasks, options.client), strict=True)
 
     def adopt(self, survey: Survey) -> None:
-        """Take the pieces and the way of counting columns from a survey."""
         self.pieces = [Piece(*piece) for piece in survey.details["pieces"]]
         self.first_index = survey.details["first_index"]
         self.n_columns = survey.details["n_columns"]
         self.labelled = survey.labels is not None
 
     def narrowed(self, start: int, stop: int) -> SvmlightRows:
-        """Return the pieces that hold these rows."""
         ends = np.cumsum([piece.rows for piece in self.pieces])
         first = int(np.searchsorted(ends, start, side="right"))
         last = int(np.searchsorted(ends, stop, side="left"))
