@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import reduce
 from typing import Any, NamedTuple
@@ -34,13 +34,9 @@ class Names:
     label_column: int | None = None  # its place in the table, for tables without names
     left_out: tuple[str, ...] = ()  # columns that are there and were not asked for
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Names:
-        """Rebuild what `to_json` wrote."""
+        """Rebuild what `dataclasses.asdict` made plain."""
         plain: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
         return cls(**plain)
 

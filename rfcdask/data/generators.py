@@ -76,15 +76,13 @@ class SyntheticReader:
         return np.dtype(np.int8)
 
     def block(self, block: int) -> Any:
-        return self._make(block, np.arange(self.sizes[block]))[0]
+        return self.rows(block, np.arange(self.sizes[block]))[0]
 
     def labels(self, block: int) -> Array:
-        return self._make(block, np.arange(self.sizes[block]))[1]
+        return self.rows(block, np.arange(self.sizes[block]))[1]
 
     def rows(self, block: int, local: IntArray) -> tuple[Any, Array]:
-        return self._make(block, local)
-
-    def _make(self, block: int, local: IntArray) -> tuple[Any, Array]:
+        # Only the units that hold these rows are made.
         wanted = np.asarray(local) + block * self.block_rows
         units, inverse = np.unique(wanted // UNIT, return_inverse=True)
         made = [make_unit(self.kind, self.seed, int(unit)) for unit in units]
@@ -204,20 +202,9 @@ def synthetic(
         if options:
             raise DataError(f"{', '.join(options)} need a store: pass dest= as well.")
         return dataset
-    return _store(dataset, kind, dest, block_bytes, random_state, options)
-
-
-def _store(
-    dataset: Dataset,
-    kind: str,
-    dest: str | os.PathLike[str],
-    block_size: int,
-    random_state: Any,
-    options: dict[str, Any],
-) -> Dataset:
     if kind == "criteo" and options.get("project") is None:
         raise DataError(
             "a million columns do not fit a dense store: pass project=250 for a store, or leave "
             "dest= out for lazy sparse blocks."
         )
-    return ingest(dataset, dest, block_size=block_size, random_state=random_state, **options)
+    return ingest(dataset, dest, block_size=block_bytes, random_state=random_state, **options)

@@ -31,28 +31,21 @@ if TYPE_CHECKING:
 _LOCAL = ("file://", "local://")
 
 
+def _reaching(name: str) -> Any:
+    """Return a method of zarr's store behind a URL whose failures are errors of this package."""
+
+    async def call(self: FsspecStore, *args: Any, **options: Any) -> Any:
+        with reachable(self.path):
+            return await getattr(FsspecStore, name)(self, *args, **options)
+
+    return call
+
+
 class _RemoteStore(FsspecStore):
-    """A zarr store behind a URL; failures of the network are errors of this package."""
-
-    async def get(self, *args: Any, **more: Any) -> Any:
-        """Return the bytes of an object, None where there is none."""
-        with reachable(self.path):
-            return await super().get(*args, **more)
-
-    async def get_partial_values(self, *args: Any, **more: Any) -> Any:
-        """Return several ranges of bytes."""
-        with reachable(self.path):
-            return await super().get_partial_values(*args, **more)
-
-    async def exists(self, *args: Any, **more: Any) -> bool:
-        """Whether there is such an object."""
-        with reachable(self.path):
-            return await super().exists(*args, **more)
-
-    async def set(self, *args: Any, **more: Any) -> None:
-        """Write an object."""
-        with reachable(self.path):
-            await super().set(*args, **more)
+    get = _reaching("get")
+    get_partial_values = _reaching("get_partial_values")
+    exists = _reaching("exists")
+    set = _reaching("set")
 
 
 def is_url(path: str) -> bool:
@@ -60,20 +53,17 @@ def is_url(path: str) -> bool:
     return "://" in path and not path.startswith(_LOCAL)
 
 
+def reaching(path: str) -> AbstractContextManager[None]:
+    """Turn failures of the network, if the path leads there, into errors of this package."""
+    return reachable(redacted(path)) if is_url(path) else nullcontext()
+
+
 @dataclass(frozen=True)
 class Location:
-    """A directory of objects, local or remote.
+    """A directory of objects, local or remote."""
 
-    Parameters
-    ----------
-    url : str
-        Absolute local path, or an fsspec URL such as ``s3://bucket/higgs.zarr``.
-    options : tuple of pairs
-        Storage options of the file system, as ``dict.items`` gives them.
-    """
-
-    url: str
-    options: tuple[tuple[str, Any], ...] = ()
+    url: str  # an absolute local path, or an fsspec URL such as s3://bucket/higgs.zarr
+    options: tuple[tuple[str, Any], ...] = ()  # of the file system, as dict.items gives them
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], options: dict[str, Any] | None = None) -> Location:
@@ -103,9 +93,6 @@ class Location:
         """Whether plain file operations reach it."""
         return not is_url(self.url)
 
-    def _reached(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.is_local else reachable(self)
-
     def store(self, *, read_only: bool = True) -> Store:
         """Return the zarr store of this place."""
         if self.is_local:
@@ -121,17 +108,22 @@ class Location:
         fs, root = url_to_fs(self.url, **dict(self.options))
         return fs, root
 
+    @contextmanager
+    def _at(self, name: str) -> Iterator[tuple[Any, str]]:
+        """Yield the file system and a path in it; failures of the network are our errors."""
+        fs, root = self.filesystem()
+        with reaching(self.url):
+            yield fs, f"{root}/{name}" if name else root
+
     def exists(self, name: str = "") -> bool:
         """Whether there is an object or directory of that name below."""
-        fs, root = self.filesystem()
-        with self._reached():
-            return bool(fs.exists(_join(root, name)))
+        with self._at(name) as (fs, path):
+            return bool(fs.exists(path))
 
     def read(self, name: str, start: int | None = None, stop: int | None = None) -> bytes:
         """Return the bytes of one object, or a range of them."""
-        fs, root = self.filesystem()
-        with self._reached():
-            data: bytes = fs.cat_file(_join(root, name), start=start, end=stop)
+        with self._at(name) as (fs, path):
+            data: bytes = fs.cat_file(path, start=start, end=stop)
         return data
 
     def write(self, name: str, data: bytes | memoryview, *, lasting: bool = False) -> None:
@@ -139,14 +131,12 @@ class Location:
 
         Only a `lasting` one is on the disk for certain, with all that :meth:`sync` was called for.
         """
-        fs, root = self.filesystem()
-        path = _join(root, name)
         if not self.is_local:
-            with self._reached():
+            with self._at(name) as (fs, path):
                 fs.pipe_file(path, data if isinstance(data, bytes) else bytes(data))
             return
         # A task that is tried again may write the same object at the same time.
-        with atomic_file(Path(path), shared=True, lasting=lasting) as file:
+        with atomic_file(Path(self.url) / name, shared=True, lasting=lasting) as file:
             file.write(data)
 
     def sync(self) -> None:
@@ -156,26 +146,21 @@ class Location:
 
     def delete(self, name: str = "") -> None:
         """Remove an object or everything below it, if it is there."""
-        fs, root = self.filesystem()
-        path = _join(root, name)
-        with self._reached():
+        with self._at(name) as (fs, path):
             if fs.exists(path):
                 fs.rm(path, recursive=True)
 
     def names(self, folder: str) -> list[str]:
         """Return the sorted names of the objects in a folder; none if it is not there."""
-        fs, root = self.filesystem()
-        path = _join(root, folder)
-        with self._reached():
+        with self._at(folder) as (fs, path):
             found = fs.ls(path, detail=False) if fs.exists(path) else []
         return sorted(str(item).rstrip("/").rpartition("/")[2] for item in found)
 
     def sizes(self, folder: str = "") -> dict[str, int]:
         """Return the sizes of all objects below a folder by their names, from one listing."""
-        fs, root = self.filesystem()
-        fs.invalidate_cache()  # others may have written there since it was last listed
-        top = str(fs._strip_protocol(_join(root, folder)))
-        with self._reached():
+        with self._at(folder) as (fs, path):
+            fs.invalidate_cache()  # others may have written there since it was last listed
+            top = str(fs._strip_protocol(path))
             found = fs.find(top, detail=True)
         return {str(path)[len(top) + 1 :]: int(item["size"]) for path, item in found.items()}
 
@@ -193,10 +178,6 @@ class Location:
         while not folder.exists():
             folder = folder.parent
         return shutil.disk_usage(folder).free
-
-
-def _join(root: str, name: str) -> str:
-    return f"{root}/{name}" if name else root
 
 
 def require_shared(

@@ -8,7 +8,7 @@ store's shape is known, and that whole numbers can stay whole numbers on disk.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numba
@@ -63,30 +63,16 @@ class SourceOptions:
 
 @dataclass(frozen=True)
 class Survey:
-    """What is known of a source before it is read.
+    """What is known of a source before it is read."""
 
-    Parameters
-    ----------
-    n_rows, n_columns : int
-        Shape of the source, including the rows to be dropped.
-    dtype : str
-        Type that holds every value of X exactly.
-    labels : Labels, optional
-        What the labels are.
-    dropped : array of int
-        Sorted rows that hold a value which is not finite, to be left out.
-    details : JSON value
-        What the source itself must know to read again.
-    names : Names
-        What the source calls its columns and its label.
-    """
-
-    n_rows: int
+    n_rows: int  # including those to be dropped
     n_columns: int
-    dtype: str
+    dtype: str  # holds every value of X exactly
     labels: Labels | None
     dropped: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    """Sorted rows that hold a value which is not finite, to be left out."""
     details: Any = None
+    """A JSON value: what the source itself must know to read again."""
     names: Names = NAMELESS
 
     @property
@@ -110,15 +96,7 @@ class Survey:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {
-            "n_rows": self.n_rows,
-            "n_columns": self.n_columns,
-            "dtype": self.dtype,
-            "labels": None if self.labels is None else self.labels.to_json(),
-            "dropped": self.dropped.tolist(),
-            "details": self.details,
-            "names": self.names.to_json(),
-        }
+        return asdict(self) | {"dropped": self.dropped.tolist()}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Survey:

@@ -18,8 +18,14 @@ import numpy as np
 from rfcdask.data.columns import Names, choose_columns
 from rfcdask.data.errors import DataError, missing_extra
 from rfcdask.data.sources.base import Batch, SourceOptions, Survey, Tally, bad_rows_of, between
-from rfcdask.data.sources.decimal_text import python_float
-from rfcdask.data.sources.files import PIECE_BYTES, FileSource, file_size, open_text, stream_lines
+from rfcdask.data.sources.files import (
+    PIECE_BYTES,
+    FileSource,
+    file_size,
+    open_text,
+    python_float,
+    stream_lines,
+)
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import Array
 from rfcdask.persist.untrusted import faults_as, reason

@@ -7,7 +7,7 @@ import re
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ import zarr
 from fsspec.core import url_to_fs
 
 from rfcdask.data.dataset import Dataset
-from rfcdask.data.errors import DataError, faults_of, reachable
-from rfcdask.data.location import Location, is_url
+from rfcdask.data.errors import DataError, faults_of
+from rfcdask.data.location import Location, is_url, reaching
 from rfcdask.data.sources.arrays import (
     ArrayRows,
     Handle,
@@ -65,7 +65,7 @@ def opened_source(source: Any, format: str | None, label: Any) -> Iterator[Sourc
     listed = source if isinstance(source, list | tuple) else [source]
     remote = [path for path in listed if isinstance(path, str) and is_url(path)]
     with (
-        reachable(remote[0]) if remote else nullcontext(),
+        reaching(remote[0] if remote else ""),
         tempfile.TemporaryDirectory(prefix="rfcdask-") as folder,
     ):
         yield _open(source, format, label, folder)
@@ -103,7 +103,7 @@ def expand(source: Any) -> list[str]:
             raise DataError("no file was given.")
         return [path for item in source for path in expand(item)]
     text = usable_url(os.fspath(source))
-    with reachable(text) if is_url(text) else nullcontext():
+    with reaching(text):
         return _expand_text(text)
 
 
@@ -127,7 +127,7 @@ def _expand_text(text: str) -> list[str]:
 def detect_format(path: str) -> str:
     """Tell the format by the ending of the name, else by the first line."""
     fs, root = url_to_fs(usable_url(path))
-    with reachable(path) if is_url(path) else nullcontext():
+    with reaching(path):
         if fs.isdir(root):
             return "zarr"
     plain = path.lower()

@@ -135,6 +135,13 @@ def stream_lines(path: str, piece_bytes: int = PIECE_BYTES) -> Iterator[Array]:
         yield np.frombuffer(b"".join(rest), np.uint8)
 
 
+def python_float(text: str | bytes) -> float:
+    """Return ``float(text)``, without the underscores that Python alone allows between digits."""
+    if (b"_" if isinstance(text, bytes) else "_") in text:  # type: ignore[operator]
+        raise ValueError(text)
+    return float(text)
+
+
 def count_lines(path: str, stop: int) -> int:
     """Return how many line ends there are before a byte of a plain file."""
     found = 0

@@ -18,21 +18,11 @@ MOST_CLASSES = 10_000
 
 @dataclass(frozen=True)
 class Labels:
-    """What the labels of a data set are.
+    """What the labels of a data set are."""
 
-    Parameters
-    ----------
-    dtype : str
-        Type on disk.
-    classes : tuple, optional
-        Sorted distinct labels; None for regression targets.
-    text : bool
-        Whether labels are text, kept on disk as their positions in `classes`.
-    """
-
-    dtype: str
-    classes: tuple[Any, ...] | None
-    text: bool = False
+    dtype: str  # on disk
+    classes: tuple[Any, ...] | None  # sorted distinct labels; None for regression targets
+    text: bool = False  # whether they are text, kept on disk as their positions in `classes`
 
     def encode(self, y: Array) -> Array:
         """Return labels as they are kept on disk."""
@@ -41,14 +31,9 @@ class Labels:
         names = np.asarray(self.classes)
         return np.searchsorted(names, np.asarray(y).astype(names.dtype)).astype(self.dtype)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        classes = None if self.classes is None else list(self.classes)
-        return {"dtype": self.dtype, "classes": classes, "text": self.text}
-
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Labels:
-        """Rebuild what `to_json` wrote."""
+        """Rebuild what `dataclasses.asdict` made plain."""
         classes = data["classes"]
         return cls(data["dtype"], None if classes is None else tuple(classes), data["text"])
 
