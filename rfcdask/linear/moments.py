@@ -231,8 +231,7 @@ class RidgePath:
         floor = np.finfo(float).eps * len(self.values) * self.values[-1]
         shrunk = np.where(self.values > floor, self.values, 0.0) + alpha
         inverse = np.divide(1.0, shrunk, out=np.zeros_like(shrunk), where=shrunk > 0)
-        coef: Array = self.basis @ (inverse[:, None] * self.inside)
-        return coef
+        return np.asarray(self.basis @ (inverse[:, None] * self.inside))
 
 
 def _squared_error(moments: Moments, coef: Array, intercept: Array) -> float:
@@ -258,5 +257,4 @@ def _normal_equations(moments: Moments, intercept: bool) -> tuple[Array, Array]:
 def _intercept(moments: Moments, coef: Array, intercept: bool) -> Array:
     if not intercept:
         return np.zeros(coef.shape[1])
-    found: Array = moments.target_mean - moments.mean @ coef
-    return found
+    return np.asarray(moments.target_mean - moments.mean @ coef)

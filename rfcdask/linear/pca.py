@@ -74,15 +74,7 @@ class PCA(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         self.progress = progress
 
     def fit(self, X: Any, y: Any = None, *, client: Any = None) -> Self:
-        """Sum over all rows and decompose.
-
-        Parameters
-        ----------
-        X : array or dask array of shape (n, p)
-        y : ignored
-        client : distributed.Client, optional
-            Where to compute: this client, else the current one, else local threads.
-        """
+        """Sum over all rows and decompose; y is ignored, and `client` as in :meth:`Ridge.fit`."""
         return self._add_rows(X, client, None)
 
     def partial_fit(self, X: Any, y: Any = None, *, client: Any = None) -> Self:

@@ -27,6 +27,7 @@ SHOWN_CLASSES = 6
 """More classes than this are counted, not listed."""
 SCORED_BLOCKS = 16
 """Blocks that are scored by one task."""
+NOT_NEGATIVE = Interval(Real, 0, np.inf, closed="left")
 COMMON_CONSTRAINTS: dict[str, Any] = {
     "fit_intercept": ["boolean"],
     "validation_fraction": [Interval(Real, 0, 1, closed="neither")],

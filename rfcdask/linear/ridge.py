@@ -7,7 +7,7 @@ from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from rfcdask.display.charts import Chart, curve
@@ -22,19 +22,18 @@ from rfcdask.linear.inputs import ClassLabels, read_labels
 from rfcdask.linear.moments import Moments, choose_alpha, solve_ridge
 from rfcdask.linear.predict import (
     COMMON_CONSTRAINTS,
+    NOT_NEGATIVE,
     LinearClassifierMixin,
     LinearModel,
     LinearRegressorMixin,
 )
-
-PENALTY = Interval(Real, 0, np.inf, closed="left")
 
 
 class BaseRidge(LinearModel):
     """What both models share: from moments to coefficients, and adding moments up."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = COMMON_CONSTRAINTS | {
-        "alpha": [PENALTY],
+        "alpha": [NOT_NEGATIVE],
         "alphas": ["array-like", None],
     }
     moments_: Moments
@@ -75,8 +74,8 @@ class BaseRidge(LinearModel):
     def _validate_params(self) -> None:
         super()._validate_params()
         for value in () if self.alphas is None else self.alphas:
-            if not isinstance(value, Real) or value not in PENALTY:
-                raise ValueError(f"alphas holds {value!r}; each alpha must be {PENALTY}.")
+            if not isinstance(value, Real) or value not in NOT_NEGATIVE:
+                raise ValueError(f"alphas holds {value!r}; each alpha must be {NOT_NEGATIVE}.")
         if self.alphas is not None and not len(self.alphas):
             raise ValueError("alphas is empty; give at least one penalty.")
 

@@ -42,15 +42,7 @@ class Standardizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     deviation_: FloatArray
 
     def fit(self, X: Any, y: Any = None, *, client: Any = None) -> Self:
-        """Read all rows once.
-
-        Parameters
-        ----------
-        X : array or dask array of shape (n, p)
-        y : ignored
-        client : distributed.Client, optional
-            Where to compute: this client, else the current one, else local threads.
-        """
+        """Read all rows once; y is ignored, and `client` as in :meth:`Ridge.fit`."""
         matrix = check_matrix(self, X, reset=True)
         stats = merge_stats(
             list(fold_blocks([matrix], _add_block, None, client, "column statistics"))

@@ -20,7 +20,7 @@ from rfcdask.execution.executor import Executor
 from rfcdask.kernels.arrays import DaskArray
 from rfcdask.kernels.seeds import seed_of
 from rfcdask.linear.inputs import ClassLabels
-from rfcdask.linear.predict import COMMON_CONSTRAINTS, LinearModel
+from rfcdask.linear.predict import COMMON_CONSTRAINTS, NOT_NEGATIVE, LinearModel
 from rfcdask.linear.sgd.checkpoint import Checkpoint
 from rfcdask.linear.sgd.step import TrainingConfig, TrainingState
 from rfcdask.linear.sgd.training import TrainingLoop
@@ -33,7 +33,6 @@ lies within one standard error of the best."""
 NOT_IN_FINGERPRINT = {"checkpoint", "checkpoint_every", "progress", "persist", "random_state"}
 """Parameters that may change between the two halves of a run without changing its result."""
 
-_AT_LEAST_ZERO = Interval(Real, 0, np.inf, closed="left")
 _POSITIVE_INTEGER = Interval(Integral, 1, None, closed="left")
 
 
@@ -41,13 +40,13 @@ class BaseSGD(LinearModel):
     """What classifier and regressor share: the way from blocks and parameters to coefficients."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = COMMON_CONSTRAINTS | {
-        "alpha": [_AT_LEAST_ZERO, StrOptions({"auto"})],
+        "alpha": [NOT_NEGATIVE, StrOptions({"auto"})],
         "epochs": [_POSITIVE_INTEGER],
         "batch_size": [_POSITIVE_INTEGER, StrOptions({"auto"})],
         "eta0": [Interval(Real, 0, np.inf, closed="neither")],
         "average": ["boolean"],
         "early_stopping": ["boolean"],
-        "tol": [_AT_LEAST_ZERO],
+        "tol": [NOT_NEGATIVE],
         "patience": [_POSITIVE_INTEGER],
         "checkpoint": [str, os.PathLike, None],
         "checkpoint_every": [_POSITIVE_INTEGER],

@@ -223,8 +223,7 @@ def _take(columns: list[Array], block_of: Array, row_of: Array) -> Array:
     if not any(len(column) for column in columns):
         return columns[0]
     offsets = np.cumsum([0, *(len(column) for column in columns)])
-    taken: Array = np.concatenate(columns)[offsets[block_of] + row_of]
-    return taken
+    return np.asarray(np.concatenate(columns)[offsets[block_of] + row_of])
 
 
 def _held_out_loss(part: _Block, mean: Array, config: TrainingConfig) -> float:
