@@ -78,9 +78,10 @@ def choose_label(name: str, columns: Sequence[str], label: Any) -> int | None:
         )
     if isinstance(label, str) and label in columns:
         return list(columns).index(label)
-    if isinstance(label, int | np.integer) and -len(columns) <= label < len(columns):
+    number = isinstance(label, int | np.integer) and not isinstance(label, bool)
+    if number and -len(columns) <= label < len(columns):
         return int(label) % len(columns)
-    if isinstance(label, int | np.integer) and str(label) in columns:  # as 2023 may be a name
+    if number and str(label) in columns:  # as 2023 may be a name
         return list(columns).index(str(label))
     numbers = isinstance(label, str) and list(columns) == [str(n) for n in range(len(columns))]
     remedy = "; pass header=True if the first line names them" if numbers else ""

@@ -9,7 +9,7 @@ import os
 import shutil
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from zarr.storage import FsspecStore, LocalStore
 from rfcdask.data.errors import DataError, reachable
 from rfcdask.execution.cluster_checks import ask_workers
 from rfcdask.persist.files import PARTIAL, atomic_file, follow_link, sync_all
-from rfcdask.persist.untrusted import redacted, usable_url
+from rfcdask.persist.untrusted import redacted, require_plain, usable_url
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -39,6 +39,15 @@ def _reaching(name: str) -> Any:
             return await getattr(FsspecStore, name)(self, *args, **options)
 
     return call
+
+
+class _LocalStore(LocalStore):
+    """A zarr store in a folder, of which only plain files are read."""
+
+    async def get(self, key: str, *args: Any, **more: Any) -> Any:
+        """Return the bytes of an object, None where there is none."""
+        require_plain(self.root / key)
+        return await super().get(key, *args, **more)
 
 
 class _RemoteStore(FsspecStore):
@@ -96,7 +105,7 @@ class Location:
     def store(self, *, read_only: bool = True) -> Store:
         """Return the zarr store of this place."""
         if self.is_local:
-            return LocalStore(self.url, read_only=read_only)
+            return _LocalStore(self.url, read_only=read_only)
         return _RemoteStore.from_url(
             self.url, storage_options=dict(self.options) or None, read_only=read_only
         )
@@ -123,6 +132,8 @@ class Location:
     def read(self, name: str, start: int | None = None, stop: int | None = None) -> bytes:
         """Return the bytes of one object, or a range of them."""
         with self._at(name) as (fs, path):
+            if self.is_local:
+                require_plain(Path(path))
             data: bytes = fs.cat_file(path, start=start, end=stop)
         return data
 
@@ -164,6 +175,13 @@ class Location:
             found = fs.find(top, detail=True)
         return {str(path)[len(top) + 1 :]: int(item["size"]) for path, item in found.items()}
 
+    def stamps(self, folder: str = "") -> dict[str, tuple[int, str | None]]:
+        """Return size and time of all objects below a folder by their names."""
+        with self._at(folder) as (fs, path):
+            fs.invalidate_cache()
+            found = fs.find(path, detail=True)
+        return {str(path): (int(item["size"]), file_time(item)) for path, item in found.items()}
+
     def sweep_partial_files(self) -> None:
         """Remove what a killed process left half written."""
         if self.is_local:
@@ -178,6 +196,12 @@ class Location:
         while not folder.exists():
             folder = folder.parent
         return shutil.disk_usage(folder).free
+
+
+def file_time(info: Mapping[str, Any]) -> str | None:
+    """Return when a file was written, as its file system says it; None where it does not."""
+    stamp = info.get("mtime", info.get("LastModified", info.get("created")))
+    return None if stamp is None else str(stamp)
 
 
 def require_shared(

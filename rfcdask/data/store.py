@@ -116,7 +116,9 @@ def _read_attrs(location: Location) -> tuple[bytes, dict[str, Any]]:
     """Return the bytes of the group's metadata and its attributes, or say that there are none."""
     try:
         data = location.read("zarr.json")
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
         raise DataError(
             f"there is no zarr v3 group at {location}: give the path of a store written by "
             "rfcdask.ingest."
@@ -269,7 +271,9 @@ def verify_location(location: Location, *, progress: Any = None, client: Any = N
     names = [name for name in sizes if name not in bad]
     tasks = (call_later(_file_problem, location, manifest.digest, name) for name in names)
     with track("verifying", sum(map(sizes.__getitem__, names)), "bytes", progress=progress) as bar:
-        for name, problem in zip(names, run_tasks(tasks, current_client(client)), strict=True):
+        largest = max(sizes.values(), default=0)
+        problems = run_tasks(tasks, current_client(client), block_bytes=largest)
+        for name, problem in zip(names, problems, strict=True):
             bar.advance(sizes[name])
             if problem is not None:
                 bad[name] = f"{name}: {problem}"

@@ -29,7 +29,7 @@ from rfcdask._version import __version__
 from rfcdask.kernels import KERNELS, Kernel
 from rfcdask.kernels.arrays import Array, is_sparse
 from rfcdask.persist.files import atomic_folder, disk_errors, follow_link
-from rfcdask.persist.untrusted import check_zarr, faults_as, read_json
+from rfcdask.persist.untrusted import check_zarr, faults_as, read_json, require_plain
 
 FORMAT = 2  # raised whenever older versions could not read what is written; 2 knows pipelines
 _JSON, _ARRAYS = "model.json", "arrays.zarr"
@@ -382,6 +382,7 @@ def _read_array(folder: Path, value: dict[str, Any]) -> Array:
         if not (isinstance(name, str) and name.isidentifier()):
             raise ValueError("that is no name of an array")  # it might lead to another folder
         place = folder / _ARRAYS / name
+        require_plain(place / "zarr.json")
         array = zarr.open_array(place, mode="r", zarr_format=3)
         check_zarr(array)
         codecs = [type(codec) for codec in getattr(array.metadata, "codecs", ())]

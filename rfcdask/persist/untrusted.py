@@ -73,8 +73,15 @@ def reason(error: BaseException) -> str:
     return text if text and not isinstance(error, KeyError) else f"{type(error).__name__} {text}"
 
 
+def require_plain(path: Path) -> None:
+    """Raise a ValueError for a pipe or device, which may keep its reader waiting for ever."""
+    if not path.is_file() and path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is no plain file")
+
+
 def read_json(path: Path, most: int = JSON_BYTES) -> Any:
     """Read a JSON file that is no larger than it may be."""
+    require_plain(path)
     return json.loads(read_text(path, most))
 
 

@@ -197,3 +197,46 @@ def test_values_that_a_type_cannot_hold(tmp_path):
 def test_the_number_of_columns_must_be_the_one_that_was_said(tmp_path):
     with pytest.raises(DataError, match="X has 3 columns, but n_columns=4"):
         rf.ingest(np.eye(3), tmp_path / "a.zarr", n_columns=4)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("text", [False, True])
+def test_masked_values_and_labels_are_missing(tmp_path, lazy, text):
+    X = np.ma.masked_equal(np.arange(60.0).reshape(30, 2), 12.0)
+    y = np.ma.array(np.array(["a", "b"])[np.arange(30) % 2] if text else np.arange(30) % 2)
+    y[9] = np.ma.masked
+    pair = (da.from_array(X, chunks=(10, 2)), da.from_array(y, chunks=10)) if lazy else (X, y)
+    for bad in (pair, (pair[0], np.arange(30) % 2), (X.data, pair[1])):
+        with pytest.raises(DataError, match=r"not a finite number|label is missing"):
+            rf.ingest(bad, tmp_path / "bad.zarr", overwrite=True)
+    found = rf.ingest(pair, tmp_path / "a.zarr", nan="drop")
+    kept = np.delete(np.arange(30), [6, 9])
+    assert np.array_equal(found.X.compute(), X.data[kept])
+    assert np.array_equal(found.y.compute(), y.data[kept])
+
+
+def test_bytes_as_labels_that_are_no_text_are_named(tmp_path):
+    np.savez(tmp_path / "a.npz", X=np.eye(4), y=np.array([b"\xff", b"a"] * 2))
+    with pytest.raises(DataError, match=r"numpy.char.decode"):
+        rf.ingest(tmp_path / "a.npz", tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.svm"])
+def test_classes_that_float64_would_join_are_refused(tmp_path, name):
+    line = "{i},{y}" if name == "a.csv" else "{y} 1:{i}"
+    rows = [line.format(i=i, y=2**53 + i % 4) for i in range(20)]
+    rows = ["a,label", *rows] if name == "a.csv" else rows
+    refused(tmp_path, name, "\n".join(rows).encode(), "cannot be told from its neighbours")
+    assert rf.ingest(tmp_path / name, tmp_path / "r.zarr", task="regression").classes is None
+
+
+def test_remedies_after_the_first_rows_work_as_they_are_said(tmp_path):
+    X = np.arange(60.0).reshape(30, 2) * 10
+    with pytest.raises(DataError, match="another dtype, and overwrite=True"):
+        rf.ingest(X, tmp_path / "a.zarr", dtype="int8")
+    assert rf.ingest(X, tmp_path / "a.zarr", dtype="int16", overwrite=True).X.dtype == np.int16
+    X[20, 0] = np.nan
+    lazy = da.from_array(X, chunks=(10, 2))
+    with pytest.raises(DataError, match="pass nan='drop', and overwrite=True"):
+        rf.ingest(lazy, tmp_path / "b.zarr")
+    assert len(rf.ingest(lazy, tmp_path / "b.zarr", nan="drop", overwrite=True)) == 29

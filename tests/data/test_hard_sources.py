@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -235,3 +236,45 @@ def test_an_archive_is_not_taken_for_another(tmp_path: Path) -> None:
         for name in ("one", "two", "one")
     ]
     assert found == ["1.5", "2.5", "1.5"]
+
+
+def test_a_zip_of_several_files_is_not_read_as_its_first(tmp_path: Path) -> None:
+    text = "a,b,label\n" + "".join(f"{i},{i},{i % 2}\n" for i in range(10))
+    with zipfile.ZipFile(tmp_path / "a.csv.zip", "w") as archive:
+        archive.writestr("one.csv", text)
+    assert rf.ingest(tmp_path / "a.csv.zip", tmp_path / "o.zarr").shape == (10, 2)
+    with zipfile.ZipFile(tmp_path / "a.csv.zip", "a") as archive:
+        archive.writestr("two.csv", text)
+    with pytest.raises(DataError, match=r"holds 2 files \(one.csv, two.csv\)"):
+        rf.ingest(tmp_path / "a.csv.zip", tmp_path / "p.zarr")
+
+
+def test_stores_are_not_joined_as_bare_arrays(tmp_path: Path) -> None:
+    for name, classes in {"a": ["cat", "dog"], "b": ["bird", "cat"]}.items():
+        rf.ingest((A, np.array(classes)[Y]), tmp_path / f"{name}.zarr")
+    paths = [str(tmp_path / "a.zarr"), str(tmp_path / "b.zarr")]
+    with pytest.raises(DataError, match=r"dask.array.concatenate"):
+        rf.ingest(paths, tmp_path / "o.zarr")
+    first, second = map(rf.open_dataset, paths)
+    pair = da.concatenate([first.X, second.X]), da.concatenate([first.y, second.y])
+    assert rf.ingest(pair, tmp_path / "o.zarr").classes.tolist() == ["bird", "cat", "dog"]
+
+
+def test_labels_of_a_store_are_not_replaced_in_silence(tmp_path: Path) -> None:
+    store = rf.ingest((A, Y), tmp_path / "a.zarr")
+    for source in (store, tmp_path / "a.zarr"):
+        for label in ("other", 2, A[:, 0]):
+            with pytest.raises(DataError, match="has its own labels"):
+                rf.ingest(source, tmp_path / "o.zarr", label=label)
+        with pytest.raises(DataError, match=r"task='regression'.*kept for classification"):
+            rf.ingest(source, tmp_path / "o.zarr", task="regression")
+    assert rf.ingest(store, tmp_path / "o.zarr", task="classification").y is not None
+
+
+def test_true_and_arrays_are_no_names_of_labels(tmp_path: Path) -> None:
+    pd.DataFrame(A, columns=list("abc")).assign(label=Y).to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(DataError, match="has no column True"):
+        rf.ingest(tmp_path / "a.csv", tmp_path / "o.zarr", label=True)
+    np.savez(tmp_path / "a.npz", X=A, y=Y)
+    with pytest.raises(DataError, match="label= takes the name"):
+        rf.ingest(tmp_path / "a.npz", tmp_path / "o.zarr", label=Y)

@@ -16,11 +16,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 from data_helpers import CONTEXT, edit_json, flip, svmlight_text, tree_bytes
 
 import rfcdask as rf
 from rfcdask.data.ingest import blocks
 from rfcdask.data.ingest.journal import Journal
+from rfcdask.execution.failures import WorkerDiedError
 
 
 def run(source: str, dest: str, shuffle: bool, project: int) -> None:
@@ -395,3 +397,25 @@ rf.ingest(sys.argv[1], sys.argv[1], compressor=None, overwrite=True)
     again = rf.ingest(dest, dest, compressor=None, overwrite=True)
     assert np.array_equal(again.X.compute(), np.ones((9, 2)))
     assert os.listdir(tmp_path) == ["a.zarr"]
+
+
+def test_a_zarr_source_that_was_written_anew_is_another(tmp_path, monkeypatch):
+    X = np.random.default_rng(0).standard_normal((500, 4))
+    source, dest = tmp_path / "x.zarr", tmp_path / "a.zarr"
+    zarr.create_array(str(source), data=X, chunks=(50, 4))
+    interrupted(monkeypatch, source, dest, 2, block_size=3200)
+    zarr.create_array(str(source), data=X + 1, chunks=(50, 4), overwrite=True)
+    with pytest.raises(FileExistsError, match="the source differs"):
+        rf.ingest(source, dest, block_size=3200)
+
+
+def test_workers_that_die_over_the_check_are_told_the_size(tmp_path, monkeypatch):
+    X = np.random.default_rng(0).standard_normal((500, 4))
+    interrupted(monkeypatch, X, tmp_path / "a.zarr", 2, block_size=3200)
+
+    def dying(*args, **more):
+        raise WorkerDiedError("no size")
+
+    monkeypatch.setattr(blocks, "run_tasks", dying)
+    with pytest.raises(MemoryError, match=r"checking blocks.*of 3.00 kiB.*overwrite=True"):
+        rf.ingest(X, tmp_path / "a.zarr", block_size=3200)

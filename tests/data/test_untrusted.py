@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import pickle
 import zipfile
 from pathlib import Path
@@ -267,3 +268,23 @@ def test_labels_that_are_no_labels_are_refused(tmp_path, kind):
     np.save(tmp_path / "y.npy", np.zeros(10, kind))
     with pytest.raises(DataError, match="labels are numbers or text"):
         rf.ingest(X, tmp_path / "out.zarr", label=str(tmp_path / "y.npy"))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["zarr.json", "manifest/zarr.json", "X/zarr.json", "X/c/0/0"])
+def test_a_pipe_in_a_store_is_refused_and_not_waited_for(tmp_path, name):
+    rf.ingest(X, tmp_path / "a.zarr")
+    (tmp_path / "a.zarr" / name).unlink()
+    os.mkfifo(tmp_path / "a.zarr" / name)
+    with pytest.raises(DataError, match=r"no zarr v3 group|damaged"):
+        rf.open_dataset(tmp_path / "a.zarr")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["zarr.json", "c/0/0"])
+def test_a_pipe_in_a_zarr_source_is_refused_too(tmp_path, name):
+    zarr.create_array(str(tmp_path / "x.zarr"), data=X)
+    (tmp_path / "x.zarr" / name).unlink()
+    os.mkfifo(tmp_path / "x.zarr" / name)
+    with pytest.raises(DataError, match=r"no plain file|no zarr array"):
+        rf.ingest(tmp_path / "x.zarr", tmp_path / "a.zarr")

@@ -191,3 +191,15 @@ def test_sparse_rows_that_point_outside_are_refused(tmp_path: Path) -> None:
     edit(tmp_path / "model", lambda r: r["state"][name]["csr"][1].pop("sha256"))
     with pytest.raises(ValueError, match=r"model\.json is damaged"):
         rf.load(tmp_path / "model")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["zarr.json", "c/0/0"])
+def test_a_pipe_in_a_model_is_refused_and_not_waited_for(tmp_path: Path, name: str) -> None:
+    X, y = rows(sparse=False), np.arange(90) % 2
+    rf.save(rf.SGDClassifier(random_state=0).fit(X, y), tmp_path / "m")
+    place = tmp_path / "m" / "arrays.zarr" / "coef_" / name
+    place.unlink()
+    os.mkfifo(place)
+    with pytest.raises(ValueError, match=r"no plain file|a chunk is missing"):
+        rf.load(tmp_path / "m")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -160,7 +161,8 @@ def _convert(plan: WritePlan, X: Any, first: int) -> Array:
     if rows.dtype.kind == "f":
         bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
         if len(bad):
-            raise not_finite(plan.source_name, first + int(bad[0]), rows[bad[0]], None)
+            remedy = "pass nan='drop', and overwrite=True because rows are written already,"
+            raise not_finite(plan.source_name, first + int(bad[0]), rows[bad[0]], None, remedy)
     wanted = np.dtype(plan.layout.dtype)
     if rows.dtype == wanted:
         return rows
@@ -172,7 +174,8 @@ def _convert(plan: WritePlan, X: Any, first: int) -> Array:
         row, column = np.argwhere(wrong)[0]
         raise DataError(
             f"{plan.source_name}, row {first + row}: column {column} is {rows[row, column]}, which "
-            f"dtype={wanted} cannot hold: pass another dtype."
+            f"dtype={wanted} cannot hold: pass another dtype, and overwrite=True because rows are "
+            "written already."
         )
     return cast
 
@@ -199,7 +202,11 @@ def written_blocks(plan: WritePlan, progress: Any, client: Client | None) -> set
     n_chunks = plan.layout.chunks_a_block
     tasks = (call_later(holds_block, plan.location, block, n_chunks) for block in recorded)
     done = set()
-    with track("checking blocks", len(recorded), "blocks", progress=progress) as report:
+    phase = "checking blocks"
+    with (
+        out_of_memory(phase, plan.layout),
+        track(phase, len(recorded), "blocks", progress=progress) as report,
+    ):
         for block, whole in zip(recorded, run_tasks(tasks, client), strict=True):
             report.advance(1)
             if whole and block < plan.layout.n_blocks:
@@ -267,18 +274,28 @@ def run_blocks(
 ) -> None:
     """Run tasks of blocks that return their numbers of rows, and report those as progress."""
     layout = plan.layout
+    with (
+        out_of_memory(phase, layout),
+        track(phase, layout.n_rows, "rows", progress=progress) as report,
+    ):
+        report.advance(min(n_done * layout.block_rows, layout.n_rows))
+        for number, rows in enumerate(run_tasks(tasks, client, at_once=at_once)):
+            report.advance(rows)
+            if number == 0:
+                _check_room(plan, n_done + 1)
+
+
+@contextmanager
+def out_of_memory(phase: str, layout: Layout) -> Iterator[None]:
+    """Say of workers that die over blocks how large those are, and what can be done."""
     try:
-        with track(phase, layout.n_rows, "rows", progress=progress) as report:
-            report.advance(min(n_done * layout.block_rows, layout.n_rows))
-            for number, rows in enumerate(run_tasks(tasks, client, at_once=at_once)):
-                report.advance(rows)
-                if number == 0:
-                    _check_room(plan, n_done + 1)
+        yield
     except WorkerDiedError as error:
         raise OutOfMemoryError(
             f"a worker died while {phase}, most likely for want of memory; each of its threads "
-            f"holds about four blocks of {format_bytes(layout.block_bytes)}: pass a smaller "
-            "block_size= or give workers more memory; what is written stays."
+            f"holds about four blocks of {format_bytes(layout.block_bytes)}: give workers more "
+            "memory and call the same again, which keeps what is written, or begin anew with a "
+            "smaller block_size= and overwrite=True."
         ) from error
 
 

@@ -214,8 +214,9 @@ class ZarrMember(Handle):
             check_expansion(array.nbytes, lambda: int(array.nbytes_stored()))
 
     def identity(self) -> Any:
-        array = self.get()  # whose content is taken to stay as it is
-        return [self.name, list(array.shape), str(array.dtype)]
+        array = self.get()
+        facts = tokenize(self.location.stamps(self.member))  # all its files, by size and time
+        return [self.name, list(array.shape), str(array.dtype), facts]
 
 
 @dataclass(frozen=True)

@@ -245,13 +245,15 @@ def bad_rows_of(X: Any, y: Array | None) -> IntArray:
     return np.flatnonzero(bad)
 
 
-def not_finite(name: str, row: int, values: Array, label: Any) -> DataError:
+def not_finite(
+    name: str, row: int, values: Array, label: Any, remedy: str = "pass nan='drop'"
+) -> DataError:
     """Say which value of a row is not a finite number."""
     what = f"the label is missing ({label!r})"
     columns = np.flatnonzero(~np.isfinite(values)) if values.dtype.kind == "f" else np.empty(0)
     if len(columns):
         what = f"column {columns[0]} is {values[columns[0]]}, not a finite number"
-    return DataError(f"{name}, row {row}: {what}: pass nan='drop' to leave such rows out.")
+    return DataError(f"{name}, row {row}: {what}: {remedy} to leave such rows out.")
 
 
 def between(batches: Iterator[Batch], start: int, stop: int) -> Iterator[Batch]:
@@ -299,15 +301,27 @@ def _take(batches: Iterator[Batch], size: int, left: list[Batch]) -> Iterator[Ba
 
 def dense(X: Any, n_columns: int) -> Array:
     """Return rows as a dense array, whatever they came as."""
-    rows: Array = X.toarray() if is_sparse(X) else np.asarray(X)
+    rows: Array = X.toarray() if is_sparse(X) else unmasked(X)
     if rows.shape[1] != n_columns:
         raise DataError(f"a batch has {rows.shape[1]} columns where {n_columns} were expected.")
     return rows
 
 
+def unmasked(values: Any) -> Array:
+    """Return an array whose masked entries are missing, which `nan=` then rules on."""
+    if not np.ma.is_masked(values):
+        return np.asarray(values)
+    numbers = values.dtype.kind in "biuf"
+    found: Array = values.data.astype(
+        np.result_type(values.dtype, np.float32) if numbers else object
+    )
+    found[np.ma.getmaskarray(values)] = np.nan if numbers else None
+    return found
+
+
 def flat(y: Any) -> Array:
     """Return labels as one row of values, also when they came as one column."""
-    labels = np.asarray(y)
+    labels = unmasked(y)
     if labels.dtype.kind == "T":  # text of zarr, which numpy does not yet cast to its own
         labels = labels.astype(object)
     return labels.reshape(-1) if labels.ndim == 2 and labels.shape[1] == 1 else labels

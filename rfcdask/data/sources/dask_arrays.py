@@ -13,6 +13,7 @@ from dask.delayed import delayed
 
 from rfcdask.data.columns import NAMELESS, Names
 from rfcdask.data.dataset import Dataset
+from rfcdask.data.errors import DataError
 from rfcdask.data.projection import SparseProjection
 from rfcdask.data.reader import Reader, StoreReader
 from rfcdask.data.sources.arrays import check_pair
@@ -24,11 +25,12 @@ from rfcdask.data.sources.base import (
     Survey,
     Tally,
     flat,
+    unmasked,
 )
 from rfcdask.data.sources.labels import Labels
 from rfcdask.execution.executor import run_tasks
 from rfcdask.execution.progress import track
-from rfcdask.kernels.arrays import DaskArray
+from rfcdask.kernels.arrays import DaskArray, is_sparse
 
 
 class DaskRows(Source):
@@ -76,7 +78,9 @@ class DaskRows(Source):
             return tally
         total = self.X.shape[0]
         with track("checking the labels", total, "rows", progress=options.progress) as report:
-            for found in run_tasks(self._looks(options.drop), options.client):
+            looks, width = self._looks(options.drop), self.X.shape[1] * self.X.dtype.itemsize
+            held = max(self.X.chunks[0]) * (width if options.drop else 8)
+            for found in run_tasks(looks, options.client, block_bytes=held):
                 tally.join(found)
                 report.advance(found.n_rows)
         return tally
@@ -97,7 +101,7 @@ def _look_at(X: Any, y: Any, first: int, drop: bool) -> Tally:
     tally = Tally()
     labels = None if y is None else flat(y)
     # Without X there are labels: one of the two has to be looked at.
-    rows = np.empty((len(flat(y)), 0)) if X is None else X
+    rows = np.empty((len(flat(y)), 0)) if X is None else X if is_sparse(X) else unmasked(X)
     tally.check("y", first, rows, labels, drop=drop)
     return tally
 
@@ -144,6 +148,12 @@ class DatasetRows(Source):
         """Know everything already."""
         rows, columns = sum(self.reader.sizes), self.reader.n_columns
         names = self.columns
+        known = self.labels and ("classification" if self.labels.classes else "regression")
+        if options.task not in ("auto", known or options.task):
+            raise DataError(
+                f"task={options.task!r}: the labels of {self.name} are kept for {known}: leave "
+                "task= out, or ingest the data that it was made from."
+            )
         if self.labels is None:
             names = replace(names, label=None, label_column=None)
         return Survey(rows, columns, self.reader.dtype.str, self.labels, names=names)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import dask.array as da
-import numpy as np
 import zarr
 from fsspec.core import url_to_fs
 
@@ -27,13 +26,14 @@ from rfcdask.data.sources.arrays import (
     NpzMember,
     ZarrMember,
 )
-from rfcdask.data.sources.base import Source
+from rfcdask.data.sources.base import Source, unmasked
 from rfcdask.data.sources.csv import CsvFiles
 from rfcdask.data.sources.dask_arrays import DaskRows, DatasetRows
 from rfcdask.data.sources.files import stream_lines
 from rfcdask.data.sources.parquet import ParquetFiles
 from rfcdask.data.sources.svmlight import SvmlightFiles
 from rfcdask.data.store import open_location
+from rfcdask.execution.executor import compute
 from rfcdask.kernels.arrays import is_sparse
 from rfcdask.persist.untrusted import check_zarr, usable_url
 
@@ -73,7 +73,7 @@ def opened_source(source: Any, format: str | None, label: Any) -> Iterator[Sourc
 
 def _open(source: Any, format: str | None, label: Any, folder: str) -> Source:
     if isinstance(source, Dataset):
-        return DatasetRows.of(source, labelled=label is not False)
+        return _from_dataset(source, label)
     if isinstance(source, tuple) and len(source) == 2 and hasattr(source[0], "shape"):
         return _from_array(source[0], source[1])
     if hasattr(source, "shape"):
@@ -143,12 +143,24 @@ def detect_format(path: str) -> str:
     raise DataError(f"{path} is empty: give a file with rows.")
 
 
+def _from_dataset(dataset: Dataset, label: Any) -> Source:
+    known = dataset.attrs.get("label_name")
+    own = label is None or label is False or (isinstance(label, str) and label == known)
+    if not own:
+        said = f"label={label!r}" if isinstance(label, str | int) else "label="
+        raise DataError(
+            f"{said}: a data set has its own labels{f' ({known})' if known else ''}: leave label= "
+            "out, pass label=False for rows without labels, or give (dataset.X, y) for others."
+        )
+    return DatasetRows.of(dataset, labelled=label is not False)
+
+
 def _from_array(X: Any, y: Any) -> Source:
     if isinstance(X, da.Array):
         return DaskRows(X, _lazy_labels(X, y))
     if isinstance(X, zarr.Array):
         return ArrayRows(((_opened_array(X), _label_handle(y)),))
-    rows: Any = X.tocsr() if is_sparse(X) else _unmasked(X)
+    rows: Any = X.tocsr() if is_sparse(X) else unmasked(X)
     return ArrayRows(((InMemory(rows, "X"), _label_handle(y)),))
 
 
@@ -159,17 +171,10 @@ def _opened_array(array: zarr.Array[Any]) -> InMemory:
     return InMemory(array, name)
 
 
-def _unmasked(X: Any) -> Any:
-    """Return an array whose masked entries are NaN, which `nan=` then rules on."""
-    if not np.ma.is_masked(X):
-        return np.asarray(X)
-    return X.astype(np.result_type(X.dtype, np.float32)).filled(np.nan)
-
-
 def _lazy_labels(X: Any, y: Any) -> Any:
     if y is None or isinstance(y, da.Array):
         return y
-    labels = np.asarray(y)
+    labels = unmasked(y)
     if labels.shape[0] != X.shape[0]:
         return da.from_array(labels)  # the comparison of lengths will say so
     return da.from_array(labels, chunks=(X.chunks[0], *labels.shape[1:]))
@@ -183,7 +188,7 @@ def _label_handle(label: Any) -> Handle | None:
         return NpyFile(path) if detect_format(path) == "npy" else ZarrMember(Location.of(path))
     if isinstance(label, zarr.Array):
         return _opened_array(label)
-    return InMemory(np.asarray(label), "y")
+    return InMemory(unmasked(compute(label) if isinstance(label, da.Array) else label), "y")
 
 
 def _with_labels(rows: list[Any], label: Any) -> tuple[tuple[Handle, Handle | None], ...]:
@@ -204,6 +209,7 @@ def _npz_pair(path: str, label: Any, folder: str) -> tuple[Handle, Handle | None
         if len(set(names)) < len(names):
             raise DataError(f"{path} holds two arrays of the same name: write it again.")
     X = _pick(path, names, ("X", "x", "data", "X_train"))
+    _require_name(path, label)
     if label is False:
         return NpzMember(path, X, folder), None
     if isinstance(label, str) and label not in names:
@@ -219,6 +225,13 @@ def _npz_pair(path: str, label: Any, folder: str) -> tuple[Handle, Handle | None
     return NpzMember(path, X, folder), None if y is None else NpzMember(path, y, folder)
 
 
+def _require_name(path: str, label: Any) -> None:
+    if not (label is None or label is False or isinstance(label, str)):
+        raise DataError(
+            f"{path} holds several arrays: label= takes the name of one of them, or False."
+        )
+
+
 def _pick(path: str, names: list[str], wanted: tuple[str, ...]) -> str:
     for name in wanted:
         if name in names:
@@ -231,8 +244,16 @@ def _pick(path: str, names: list[str], wanted: tuple[str, ...]) -> str:
 def _from_zarr(paths: list[str], label: Any) -> Source:
     places = [Location.of(path) for path in paths]
     found = [open_zarr(place) for place in places]
-    if len(places) == 1 and isinstance(found[0], zarr.Group) and "complete" in found[0].attrs:
-        return DatasetRows.of(open_location(places[0]), labelled=label is not False)
+    stores = [isinstance(node, zarr.Group) and "complete" in node.attrs for node in found]
+    if stores == [True]:
+        return _from_dataset(open_location(places[0]), label)
+    if any(stores):
+        # Their arrays alone are not their rows: each has classes, a scale and a manifest.
+        raise DataError(
+            f"{places[stores.index(True)]} is a store of its own, and is not joined with others: "
+            "open each with rfcdask.open_dataset, and give dask.array.concatenate of their X and "
+            "of their y as a pair."
+        )
     if all(isinstance(node, zarr.Array) for node in found):
         pairs = list(_with_labels([ZarrMember(place) for place in places], label))
     else:
@@ -256,6 +277,7 @@ def _zarr_pair(place: Location, group: Any, label: Any) -> tuple[Handle, Handle 
     with faults_of(str(place), "zarr group"):
         names = sorted(group.array_keys())
     X = _pick(str(place), names, ("X", "x", "data"))
+    _require_name(str(place), label)
     y = "y" if label is None and "y" in names else label
     if y is None or y is False:
         return ZarrMember(place, X), None

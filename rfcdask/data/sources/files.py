@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -11,7 +12,9 @@ import numpy as np
 from fsspec.core import url_to_fs
 from fsspec.utils import infer_compression
 
+from rfcdask.data.columns import first_names
 from rfcdask.data.errors import DataError
+from rfcdask.data.location import file_time
 from rfcdask.data.sources.base import Source
 from rfcdask.kernels.arrays import Array
 from rfcdask.persist.untrusted import faults_as
@@ -59,8 +62,7 @@ def file_facts(path: str) -> dict[str, Any]:
     """Return name, size and time of a file, to recognise it by."""
     fs, name = url_to_fs(path)
     info = fs.info(name)
-    stamp = info.get("mtime", info.get("LastModified", info.get("created")))
-    return {"path": path, "size": info["size"], "time": None if stamp is None else str(stamp)}
+    return {"path": path, "size": info["size"], "time": file_time(info)}
 
 
 def file_size(path: str) -> int:
@@ -115,8 +117,22 @@ def open_text(path: str) -> Iterator[Any]:
         DataError,
         FileNotFoundError,
     )
-    with refusal, fsspec.open(path, "rb", compression="infer") as file:
-        yield file
+    with refusal:
+        if infer_compression(path) == "zip":
+            _require_one_file(path)
+        with fsspec.open(path, "rb", compression="infer") as file:
+            yield file
+
+
+def _require_one_file(path: str) -> None:
+    """Refuse a .zip archive of several files, of which only the first would be read."""
+    with fsspec.open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+        names = archive.namelist()
+    if len(names) != 1:
+        raise DataError(
+            f"{path} holds {len(names)} files ({first_names(names, 3)}), and one is read of an "
+            "archive: unpack it, and give the files that hold rows."
+        )
 
 
 def stream_lines(path: str, piece_bytes: int = PIECE_BYTES) -> Iterator[Array]:

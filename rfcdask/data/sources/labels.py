@@ -56,7 +56,13 @@ class LabelTally:
     def add(self, y: Array) -> None:
         """Take the labels of some rows."""
         values = np.asarray(y)
-        found = np.unique(values.astype(str) if is_text(values) else values)
+        try:
+            found = np.unique(values.astype(str) if is_text(values) else values)
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"the labels are bytes and no plain text ({error.object[:20]!r}): decode them "
+                "first, with numpy.char.decode."
+            ) from None
         self.join(
             LabelTally(
                 set(found.tolist()) if len(found) <= MOST_CLASSES else set(),
@@ -83,6 +89,8 @@ class LabelTally:
             raise DataError(f"{name}: task='regression' needs numbers, but the labels are text.")
         if not self._are_classes(name, task):
             return Labels(np.dtype(dtype or np.float64).str, None)
+        if dtype is None and not self.text:
+            self._require_exact(name)
         if len(self.distinct) < 2:
             only = next(iter(self.distinct), "none")
             raise DataError(
@@ -95,6 +103,15 @@ class LabelTally:
         if dtype is None and self.whole:
             return Labels(np.dtype(np.int64).str, tuple(int(value) for value in classes))
         return Labels(np.dtype(dtype or np.float64).str, classes)
+
+    def _require_exact(self, name: str) -> None:
+        """Refuse numbers in text that float64 may have rounded to the class beside them."""
+        large = [value for value in self.distinct if abs(value) >= 2.0**53]
+        if large:
+            raise DataError(
+                f"{name}: the label {large[0]:.0f} has so many digits that it cannot be told from "
+                "its neighbours: give the classes smaller numbers, or pass task='regression'."
+            )
 
     def _are_classes(self, name: str, task: str) -> bool:
         if task == "regression":

@@ -10,6 +10,7 @@ import numpy as np
 from rfcdask.data.errors import DataError
 from rfcdask.data.sources.base import Batch, SourceOptions, Survey, Tally, between
 from rfcdask.data.sources.files import (
+    PIECE_BYTES,
     FileSource,
     Piece,
     count_lines,
@@ -141,7 +142,8 @@ class SvmlightFiles(FileSource):
             return
         pieces = [piece for path in self.paths for piece in plan_pieces(path)]
         tasks = (call_later(_look_at_piece, piece, limits, options.drop) for piece in pieces)
-        yield from zip(pieces, run_tasks(tasks, options.client), strict=True)
+        looks = run_tasks(tasks, options.client, block_bytes=PIECE_BYTES)
+        yield from zip(pieces, looks, strict=True)
 
     def adopt(self, survey: Survey) -> None:
         self.pieces = [Piece(*piece) for piece in survey.details["pieces"]]
