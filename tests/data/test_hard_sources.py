@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import dask.array as da
+import fsspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -278,3 +279,16 @@ def test_true_and_arrays_are_no_names_of_labels(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", X=A, y=Y)
     with pytest.raises(DataError, match="label= takes the name"):
         rf.ingest(tmp_path / "a.npz", tmp_path / "o.zarr", label=Y)
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
+def test_numpy_files_behind_a_url_are_refused_without_its_secrets(
+    tmp_path: Path, name: str
+) -> None:
+    url = f"memory://me:secret@host/{name}"
+    with fsspec.open(url, "wb") as file:
+        file.write(b"not looked at")
+    for source, label in ((url, None), (A, url)) if name == "a.npy" else ((url, None),):
+        with pytest.raises(DataError, match="copy it there first") as refused:
+            rf.ingest(source, tmp_path / "o.zarr", label=label)
+        assert "secret" not in str(refused.value)

@@ -89,11 +89,18 @@ def _from_files(paths: list[str], kind: str, label: Any, folder: str) -> Source:
     if kind in _FILE_SOURCES:
         return _FILE_SOURCES[kind](paths)
     if kind == "npz":
-        pairs = (_npz_pair(path, label, f"{folder}/{i}") for i, path in enumerate(paths))
+        pairs = (_npz_pair(_here(path), label, f"{folder}/{i}") for i, path in enumerate(paths))
         return ArrayRows(tuple(pairs))
     if kind == "npy":
-        return ArrayRows(_with_labels([NpyFile(path) for path in paths], label))
+        return ArrayRows(_with_labels([NpyFile(_here(path)) for path in paths], label))
     return _from_zarr(paths, label)
+
+
+def _here(path: str) -> str:
+    """Return the path of a file that is mapped into memory, which no URL can be."""
+    if is_url(path):
+        raise DataError(f"{path} is read from a disk of this machine only: copy it there first.")
+    return path
 
 
 def expand(source: Any) -> list[str]:
@@ -185,7 +192,8 @@ def _label_handle(label: Any) -> Handle | None:
         return None
     if isinstance(label, str | os.PathLike):
         path = expand(label)[0]
-        return NpyFile(path) if detect_format(path) == "npy" else ZarrMember(Location.of(path))
+        is_npy = detect_format(path) == "npy"
+        return NpyFile(_here(path)) if is_npy else ZarrMember(Location.of(path))
     if isinstance(label, zarr.Array):
         return _opened_array(label)
     return InMemory(unmasked(compute(label) if isinstance(label, da.Array) else label), "y")
