@@ -242,10 +242,10 @@ def _check_number(path: str, expected: int, found: int) -> None:
 
 def note_left_out(path: str, names: Sequence[str], label: str | None = None) -> None:
     """Say which columns of new rows are not looked at; the label goes without saying."""
-    from rfcdask.data.columns import shown
+    from rfcdask.data.columns import quoted
 
     if extra := [name for name in names if name != label]:
-        said = f"columns {shown(extra)} are" if len(extra) > 1 else f"column {extra[0]!r} is"
+        said = f"columns {quoted(extra)} are" if len(extra) > 1 else f"column {extra[0]!r} is"
         note(f"{path}: {said} left out, because the model was fitted without.")
 
 

@@ -128,7 +128,7 @@ def fetch(
 
 
 def _list(as_json: bool) -> None:
-    from rfcdask.data.catalog import load_recipe, recipe_names
+    from rfcdask.data.datasets import load_recipe, recipe_names
 
     data = [
         {

@@ -1,8 +1,7 @@
 """Rows on disk: stores of lazy blocks, readers, ingest, synthetic data and recipes."""
 
-from rfcdask.data.catalog import Recipe, load_recipe, recipe_names
 from rfcdask.data.dataset import Dataset
-from rfcdask.data.download import fetch
+from rfcdask.data.datasets import Recipe, fetch, load_recipe, recipe_names
 from rfcdask.data.errors import DamagedStoreError, DataError, StoreExistsError, UnfinishedStoreError
 from rfcdask.data.generators import synthetic
 from rfcdask.data.ingest import ingest

@@ -74,7 +74,7 @@ def choose_label(name: str, columns: Sequence[str], label: Any) -> int | None:
                 return lowered.index(known)
         raise DataError(
             f"{name} has no column named {', '.join(LABEL_NAMES)}: pass label= with one of the "
-            f"columns {shown(columns)}, or label=False for rows without labels."
+            f"columns {quoted(columns)}, or label=False for rows without labels."
         )
     if isinstance(label, str) and label in columns:
         return list(columns).index(label)
@@ -85,10 +85,10 @@ def choose_label(name: str, columns: Sequence[str], label: Any) -> int | None:
         return list(columns).index(str(label))
     numbers = isinstance(label, str) and list(columns) == [str(n) for n in range(len(columns))]
     remedy = "; pass header=True if the first line names them" if numbers else ""
-    raise DataError(f"{name} has no column {label!r}: its columns are {shown(columns)}{remedy}.")
+    raise DataError(f"{name} has no column {label!r}: its columns are {quoted(columns)}{remedy}.")
 
 
-def shown(columns: Sequence[str], most: int = MOST_SHOWN) -> str:
+def quoted(columns: Sequence[str], most: int = MOST_SHOWN) -> str:
     """Return names in quotes, the first of them when there are many."""
     more = f", ... ({len(columns)} in all)" if len(columns) > most else ""
     return ", ".join(repr(column) for column in columns[:most]) + more
@@ -105,7 +105,7 @@ def check_names(name: str, columns: Sequence[str], wanted: Sequence[str] | None 
     matters = set(columns if wanted is None else wanted)
     twice = [column for column, count in counts.items() if column and count > 1]
     if twice := [column for column in twice if column in matters]:
-        many = f"names {shown(twice)} occur" if len(twice) > 1 else f"name {twice[0]!r} occurs"
+        many = f"names {quoted(twice)} occur" if len(twice) > 1 else f"name {twice[0]!r} occurs"
         raise DataError(f"{name}: the column {many} twice: give each column a name of its own.")
     if wanted is None and "" in counts:
         places = [str(place) for place, column in enumerate(columns) if not column]
@@ -150,7 +150,7 @@ def choose_columns(
         extra = match_columns(path, names, known).left_out
         if extra and wanted is None:
             raise DataError(
-                f"{path} has {shown(extra)}, which {first} has not: pass columns= with the names "
+                f"{path} has {quoted(extra)}, which {first} has not: pass columns= with the names "
                 "of the columns to take, or leave such columns out of the file."
             )
         left_out |= dict.fromkeys(extra)
@@ -177,7 +177,7 @@ def match_columns(name: str, found: Sequence[str], wanted: Sequence[str]) -> Mat
 
 
 def _say_missing(name: str, missing: list[str], left_out: list[str]) -> str:
-    more = f" (and {len(missing) - 1} more: {shown(missing[1:])})" if len(missing) > 1 else ""
+    more = f" (and {len(missing) - 1} more: {quoted(missing[1:])})" if len(missing) > 1 else ""
     lowered = {column.lower(): column for column in left_out[:MOST_COMPARED]}
     pairs = [
         f"{lowered[near]!r} to {column!r}"
@@ -190,7 +190,7 @@ def _say_missing(name: str, missing: list[str], left_out: list[str]) -> str:
     return f"column {missing[0]!r} is missing from {name}{more}: {remedy}."
 
 
-def remember(dataset: Any, path: str) -> dict[str, Any]:
+def training_data_record(dataset: Any, path: str) -> dict[str, Any]:
     """Return what a model should know of its data to read new rows the same way."""
     projection, attrs = dataset.projection, dataset.attrs
     return {

@@ -194,7 +194,7 @@ class Dataset:
         return self._read_by(SmallerBlocksReader(self.reader, piece))
 
     def rows(self, indices: Any, *, client: Any = None) -> Rows:
-        """Fetch rows by number into memory: one task a block touched, only the chunks needed.
+        """Fetch rows by number into memory: one task per block touched, only the chunks needed.
 
         Parameters
         ----------

@@ -152,7 +152,7 @@ def synthetic(
     Parameters
     ----------
     kind : {"higgs", "criteo"}
-        28 dense columns, or 1,000,000 sparse ones with 39 non-zeros a row (blocks are CSR).
+        28 dense columns, or 1,000,000 sparse ones with 39 non-zeros per row (blocks are CSR).
     rows : int, optional
         How many; by default as many as the real data set has. The first rows are the same
         whatever the number.

@@ -40,7 +40,7 @@ class Layout:
         return self.block_rows * self.n_columns * np.dtype(self.dtype).itemsize
 
     @property
-    def chunks_a_block(self) -> int:
+    def chunks_per_block(self) -> int:
         """Chunks of a full shard."""
         return self.block_rows // self.chunk_rows
 
@@ -69,13 +69,13 @@ def plan_layout(
         chunk_bytes = min(CHUNK_BYTES, block_bytes // 8)
     row_bytes = n_columns * np.dtype(dtype).itemsize
     chunk_rows = min(max(1, chunk_bytes // row_bytes), n_rows)
-    chunks_a_block = max(1, block_bytes // (row_bytes * chunk_rows))
+    chunks_per_block = max(1, block_bytes // (row_bytes * chunk_rows))
     chunks_in_all = -(-n_rows // chunk_rows)
     return Layout(
         n_rows=n_rows,
         n_columns=n_columns,
         dtype=np.dtype(dtype).str,
-        block_rows=chunk_rows * min(chunks_a_block, chunks_in_all),
+        block_rows=chunk_rows * min(chunks_per_block, chunks_in_all),
         chunk_rows=chunk_rows,
         label_dtype=None if label_dtype is None else np.dtype(label_dtype).str,
         compressor=compressor,

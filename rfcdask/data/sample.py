@@ -175,7 +175,7 @@ def _checked(indices: Any, n_rows: int) -> IntArray:
 
 
 def pick(X: DaskArray, rows: IntArray) -> DaskArray:
-    """Return the lazy dask array of some rows of X, given in increasing order, one task a block."""
+    """Return the lazy dask array of some rows of X, in increasing order, one task per block."""
     require_known_rows(X)
     X = one_column_block(X)
     name = f"pick-{tokenize(X.name, rows)}"

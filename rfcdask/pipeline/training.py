@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from rfcdask.data import Dataset
-from rfcdask.data.columns import remember
+from rfcdask.data.columns import training_data_record
 from rfcdask.execution.blocks import fold_blocks
 from rfcdask.kernels.arrays import Array
 from rfcdask.linear import Ridge, RidgeClassifier, SGDClassifier, SGDRegressor
@@ -67,7 +67,7 @@ def about_model(run: Context) -> dict[str, Any]:
         "command": "rfcdask run" if run.compares else "rfcdask fit",
         "seed": run.settings.random_state,
         "test_size": run.used["test_size"] or None,
-        "data": remember(run.stored, run.source or "synthetic"),
+        "data": training_data_record(run.stored, run.source or "synthetic"),
     }
 
 

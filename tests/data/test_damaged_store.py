@@ -334,7 +334,7 @@ def test_the_manifest_stays_small(tmp_path):
     from rfcdask.data.manifest import Manifest, Seal, Shards
 
     layout = plan_layout(60 * 10**9 // 112, 28, "f4", label_dtype="u1")
-    seal = Seal(60 * 2**20, 2**32 - 1, (2**32 - 1,) * layout.chunks_a_block)
+    seal = Seal(60 * 2**20, 2**32 - 1, (2**32 - 1,) * layout.chunks_per_block)
     shards = Shards.of([seal] * layout.n_blocks)
     made = Manifest(layout.n_rows, {}, {"X": shards, "y": shards})
     assert len(made.to_bytes()) < 10**6

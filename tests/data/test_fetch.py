@@ -17,11 +17,9 @@ import pytest
 from data_helpers import svmlight_text
 
 import rfcdask as rf
-from rfcdask.data import DataError, load_recipe, recipe_names
-from rfcdask.data import catalog as catalog_module
-from rfcdask.data import download as download_module
+from rfcdask.data import DataError, datasets, load_recipe, recipe_names
 from rfcdask.data import fetch as fetch_function
-from rfcdask.data.download import PIECE_BYTES, download
+from rfcdask.data.datasets import PIECE_BYTES, download
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -176,7 +174,7 @@ def small(monkeypatch, name: str, url: str, rows: dict[str, int], **changes):
         for key, part in recipe.parts.items()
     }
     changed = dataclasses.replace(recipe, parts=parts, **changes)
-    monkeypatch.setattr(download_module, "load_recipe", lambda asked: changed)
+    monkeypatch.setattr(datasets, "load_recipe", lambda asked: changed)
     return changed
 
 
@@ -320,13 +318,13 @@ def test_real_data_from_libsvm_text_pass_their_recipes(shared_data, tmp_path, na
 
 def test_recipes_lie_where_an_installed_package_has_them(tmp_path, monkeypatch):
     assert fetch_function is rf.fetch
-    folder = catalog_module.recipe_folder()
+    folder = datasets.recipe_folder()
     assert (folder / "adult.toml").exists()
 
 
 @pytest.mark.parametrize("text", ["", "parts = 3", "[" * 10**5, "[parts.a]\nurls = 1", "\x00"])
 def test_a_damaged_recipe_is_named(tmp_path, monkeypatch, text):
-    monkeypatch.setattr("rfcdask.data.catalog.recipe_folder", lambda: tmp_path)
+    monkeypatch.setattr(datasets, "recipe_folder", lambda: tmp_path)
     (tmp_path / "adult.toml").write_text(text)
     with pytest.raises(DataError, match=r"adult\.toml is no recipe"):
         load_recipe("adult")

@@ -380,20 +380,20 @@ def _error_of(part: Callable[[], Any]) -> Exception | None:
 
 def make_recipe(folder: Path) -> list[Files]:
     """Take the recipes of the package."""
-    from rfcdask.data.catalog import recipe_folder
+    from rfcdask.data.datasets import recipe_folder
 
     return [{path.name: path.read_bytes()} for path in sorted(recipe_folder().glob("*.toml"))]
 
 
 def read_recipe(folder: Path, draw: random.Random) -> None:
     """Read a recipe."""
-    from rfcdask.data import catalog
+    from rfcdask.data import datasets
 
-    real, catalog.recipe_folder = catalog.recipe_folder, lambda: folder
+    real, datasets.recipe_folder = datasets.recipe_folder, lambda: folder
     try:
-        catalog.load_recipe(_only(folder).stem)
+        datasets.load_recipe(_only(folder).stem)
     finally:
-        catalog.recipe_folder = real
+        datasets.recipe_folder = real
 
 
 def make_config(folder: Path) -> list[Files]:

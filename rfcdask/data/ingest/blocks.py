@@ -18,7 +18,7 @@ from zarr.storage import MemoryStore
 
 from rfcdask.data.columns import column_stats
 from rfcdask.data.errors import DataError, OutOfMemoryError
-from rfcdask.data.ingest.journal import BlockRecord, Journal, WritePlan, destination_errors
+from rfcdask.data.ingest.destination import BlockRecord, Journal, WritePlan, destination_errors
 from rfcdask.data.layout import Layout, create_arrays
 from rfcdask.data.location import Location
 from rfcdask.data.manifest import Seal, seal_of, shard_key
@@ -72,7 +72,7 @@ class WriteBlock:
             shard = _encode_shard(layout, name, block, values)
         self.plan.require_same_ingest()
         self.plan.location.write(shard_key(name, block), shard.data)
-        return seal_of(shard, layout.chunks_a_block)
+        return seal_of(shard, layout.chunks_per_block)
 
 
 def _encode_shard(layout: Layout, name: str, block: int, values: Array) -> Array:
@@ -199,7 +199,7 @@ def written_blocks(plan: WritePlan, progress: Any, client: Client | None) -> set
     recorded = Journal(plan.location).recorded()
     if not recorded:
         return set()
-    n_chunks = plan.layout.chunks_a_block
+    n_chunks = plan.layout.chunks_per_block
     tasks = (call_later(holds_block, plan.location, block, n_chunks) for block in recorded)
     done = set()
     phase = "checking blocks"

@@ -17,14 +17,16 @@ from rfcdask.data.errors import DataError
 from rfcdask.data.ingest.blocks import place_of, write_blocks
 from rfcdask.data.ingest.destination import (
     IngestRequest,
+    Journal,
+    WritePlan,
     begin,
+    destination_errors,
     finish,
     found_finished,
     is_finished,
     only_writer,
     prepare,
 )
-from rfcdask.data.ingest.journal import Journal, WritePlan, destination_errors
 from rfcdask.data.ingest.shuffle import shuffle_blocks
 from rfcdask.data.layout import BLOCK_BYTES, COMPRESSORS, plan_layout
 from rfcdask.data.location import Location, require_shared
@@ -117,8 +119,8 @@ def ingest(
     storage_options : dict, optional
         Options of the destination's file system.
     check : callable, optional
-        Called with the survey of the source (shape, type, labels) before a row is
-        written; what it raises stops the ingest.
+        Called with the survey of the source (shape, type, labels) before a row is written;
+        what it raises stops the ingest.
     progress : bool, str or callable, optional
         See :func:`rfcdask.execution.progress.track`.
     client : distributed.Client, optional

@@ -32,7 +32,7 @@ from rfcdask.data.ingest.blocks import (
     run_blocks,
     written_blocks,
 )
-from rfcdask.data.ingest.journal import RUNS, WritePlan, destination_errors
+from rfcdask.data.ingest.destination import RUNS, WritePlan, destination_errors
 from rfcdask.data.sources.base import Source, Survey
 from rfcdask.execution.executor import call_later
 from rfcdask.kernels.arrays import Array, IntArray

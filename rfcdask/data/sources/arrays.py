@@ -316,7 +316,7 @@ def check_pair(name: str, X: Any, label_name: str, y: Any) -> None:
     if y.dtype.kind not in NUMBERS_AND_TEXT + "O":
         raise DataError(f"{label_name} holds {y.dtype}: labels are numbers or text.")
     if len(y.shape) not in (1, 2) or (len(y.shape) == 2 and y.shape[1] != 1):
-        raise DataError(f"{label_name} has shape {tuple(y.shape)}: one label a row is needed.")
+        raise DataError(f"{label_name} has shape {tuple(y.shape)}: one label per row is needed.")
     if X.shape[0] != y.shape[0]:
         raise DataError(
             f"{name} has {X.shape[0]} rows but {label_name} has {y.shape[0]} labels: they must "

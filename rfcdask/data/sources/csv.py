@@ -270,7 +270,7 @@ def _explain(path: str, dialect: Dialect, columns: TableColumns, message: str) -
 def _line_too_long(path: str) -> DataError:
     return DataError(
         f"{path} has a line of more than {READ_BYTES // 2**20} MB, the most that is read of a "
-        "table: give text with one row a line, or write the rows as Parquet or npy."
+        "table: give text with one row per line, or write the rows as Parquet or npy."
     )
 
 

@@ -104,7 +104,7 @@ def _read_line(file: Any, path: str) -> bytes:
 def _endless(path: str) -> DataError:
     return DataError(
         f"{path} has a line of more than {LINE_BYTES // 2**20} MB, the most that is read: give "
-        "text with one row a line, or pass format= if it is no text."
+        "text with one row per line, or pass format= if it is no text."
     )
 
 

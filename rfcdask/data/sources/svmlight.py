@@ -34,14 +34,14 @@ PARSED_AHEAD = 3
 
 
 @dataclass(frozen=True)
-class Limits:
+class IndexLimits:
     """Which column numbers may occur."""
 
     least: int = 0
     largest: int = LARGEST_INDEX
 
     @classmethod
-    def of(cls, options: SourceOptions) -> Limits:
+    def of(cls, options: SourceOptions) -> IndexLimits:
         """Take them from what the caller said."""
         first = 1 if options.zero_based is False else 0
         if options.n_columns is None:
@@ -52,14 +52,14 @@ class Limits:
 
 
 @dataclass
-class Look:
+class TextSummary:
     """What one piece of text holds: rows, and the smallest and the largest column number."""
 
     tally: Tally
     least: int = LARGEST_INDEX + 1
     largest: int = -1
 
-    def join(self, other: Look) -> None:
+    def join(self, other: TextSummary) -> None:
         """Take what the next piece holds."""
         self.tally.join(other.tally)
         self.least = min(self.least, other.least)
@@ -86,23 +86,23 @@ class SvmlightFiles(FileSource):
                 "out, or pass label=False for rows without labels."
             )
         self.require_content()
-        limits = Limits.of(options)
-        look, pieces = self._look(options, limits)
-        if look.tally.n_rows == 0:
+        limits = IndexLimits.of(options)
+        summary, pieces = self._check_text(options, limits)
+        if summary.tally.n_rows == 0:
             raise DataError(f"{name} holds no row, only blank lines or comments.")
         zero_based = options.zero_based
-        first = int(look.least != 0) if zero_based == "auto" else int(not zero_based)
-        n_columns = options.n_columns or look.largest - first + 1
-        if look.largest - first >= n_columns:
+        first = int(summary.least != 0) if zero_based == "auto" else int(not zero_based)
+        n_columns = options.n_columns or summary.largest - first + 1
+        if summary.largest - first >= n_columns:
             # The column numbers begin at 0 after all: look again to name the line that is beyond.
-            self._look(options, replace(limits, largest=n_columns - 1))
+            self._check_text(options, replace(limits, largest=n_columns - 1))
         self._check_width(n_columns, asked=options.n_columns is not None or bool(options.project))
         labels = None
         if options.label is not False:
-            labels = look.tally.labels.conclude(name, options.task)
+            labels = summary.tally.labels.conclude(name, options.task)
         details = {"pieces": pieces, "first_index": first, "n_columns": n_columns}
-        dtype, dropped = look.tally.dtype(), look.tally.bad_rows
-        survey = Survey(look.tally.n_rows, n_columns, dtype, labels, dropped, details)
+        dtype, dropped = summary.tally.dtype(), summary.tally.bad_rows
+        survey = Survey(summary.tally.n_rows, n_columns, dtype, labels, dropped, details)
         self.adopt(survey)
         return survey
 
@@ -123,27 +123,33 @@ class SvmlightFiles(FileSource):
                 f"or n_columns={n_columns} if you want them so."
             )
 
-    def _look(self, options: SourceOptions, limits: Limits) -> tuple[Look, list[Piece]]:
+    def _check_text(
+        self, options: SourceOptions, limits: IndexLimits
+    ) -> tuple[TextSummary, list[Piece]]:
         total = sum(map(file_size, self.paths))
-        look = Look(Tally())
+        summary = TextSummary(Tally())
         pieces: list[Piece] = []
         with track("checking the text", total, "bytes", progress=options.progress) as report:
-            for piece, part in self._looks(options, limits):
-                look.join(part)
+            for piece, part in self._summaries(options, limits):
+                summary.join(part)
                 if piece is not None:
                     pieces.append(piece._replace(rows=part.tally.n_rows))
                     report.advance(piece.stop - piece.start)
-        return look, pieces
+        return summary, pieces
 
-    def _looks(self, options: SourceOptions, limits: Limits) -> Iterator[tuple[Piece | None, Look]]:
+    def _summaries(
+        self, options: SourceOptions, limits: IndexLimits
+    ) -> Iterator[tuple[Piece | None, TextSummary]]:
         if not self.in_parallel:
             for path in self.paths:
-                yield from ((None, look) for look in _look_at_stream(path, limits, options.drop))
+                yield from (
+                    (None, summary) for summary in _summarize_stream(path, limits, options.drop)
+                )
             return
         pieces = [piece for path in self.paths for piece in plan_pieces(path)]
-        tasks = (call_later(_look_at_piece, piece, limits, options.drop) for piece in pieces)
-        looks = run_tasks(tasks, options.client, block_bytes=PIECE_BYTES)
-        yield from zip(pieces, looks, strict=True)
+        tasks = (call_later(_summarize_piece, piece, limits, options.drop) for piece in pieces)
+        found = run_tasks(tasks, options.client, block_bytes=PIECE_BYTES)
+        yield from zip(pieces, found, strict=True)
 
     def adopt(self, survey: Survey) -> None:
         self.pieces = [Piece(*piece) for piece in survey.details["pieces"]]
@@ -179,7 +185,7 @@ class SvmlightRows:
     labelled: bool
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:
-        """Yield the rows, one batch a piece."""
+        """Yield the rows, one batch per piece."""
         tasks = (call_later(_parse_piece, piece) for piece in self.pieces)
         batches = map(self.batch, run_tasks(tasks, at_once=PARSED_AHEAD))
         return between(batches, start - self.begin, stop - self.begin)
@@ -194,27 +200,27 @@ def _parse_piece(piece: Piece) -> TextRows:
     return parse_rows(read_piece(piece)[1])
 
 
-def _look_at_piece(piece: Piece, limits: Limits, drop: bool) -> Look:
+def _summarize_piece(piece: Piece, limits: IndexLimits, drop: bool) -> TextSummary:
     start, text = read_piece(piece)
     try:
-        return _look_at(text, limits, drop)
+        return _summarize(text, limits, drop)
     except LineError as error:
         line = 1 + count_lines(piece.path, start + error.offset)
         raise DataError(f"{piece.path}, line {line}: {error.reason}.") from None
 
 
-def _look_at_stream(path: str, limits: Limits, drop: bool) -> Iterator[Look]:
+def _summarize_stream(path: str, limits: IndexLimits, drop: bool) -> Iterator[TextSummary]:
     lines = 0
     for text in stream_lines(path):
         try:
-            yield _look_at(text, limits, drop)
+            yield _summarize(text, limits, drop)
         except LineError as error:
             line = 1 + lines + int(np.count_nonzero(text[: error.offset] == 10))
             raise DataError(f"{path}, line {line}: {error.reason}.") from None
         lines += int(np.count_nonzero(text == 10))
 
 
-def _look_at(text: Array, limits: Limits, drop: bool) -> Look:
+def _summarize(text: Array, limits: IndexLimits, drop: bool) -> TextSummary:
     rows = parse_rows(text, limits.least, limits.largest)
     places = np.flatnonzero(~np.isfinite(rows.values))
     of_values = np.searchsorted(rows.indptr, places, side="right") - 1
@@ -224,8 +230,8 @@ def _look_at(text: Array, limits: Limits, drop: bool) -> Look:
     tally = Tally()
     tally.add(len(rows), bad, rows.labels, rows.values)
     if not len(rows.indices):
-        return Look(tally)
-    return Look(tally, int(rows.indices.min()), int(rows.indices.max()))
+        return TextSummary(tally)
+    return TextSummary(tally, int(rows.indices.min()), int(rows.indices.max()))
 
 
 def _what_is_bad(rows: TextRows, row: int) -> str:

@@ -385,7 +385,7 @@ def _reason(text: Array, code: int, place: int, least: int, largest: int) -> str
         _BEYOND: f"{token} lies beyond the largest index {largest}: pass a larger n_columns",
         _BELOW: f"{token} has an index below {least}: pass zero_based=True",
         _NO_LABEL: f"expected a label first, found {token}: the labels are missing",
-        _MANY_LABELS: f"several labels a row ({token}) are not supported: keep one",
+        _MANY_LABELS: f"several labels per row ({token}) are not supported: keep one",
     }[code]
 
 

@@ -148,7 +148,7 @@ def test_arrays_that_are_no_rows_of_numbers(tmp_path):
     ):
         with pytest.raises(DataError, match=words):
             rf.ingest(X, tmp_path / "out.zarr")
-    with pytest.raises(DataError, match="one label a row"):
+    with pytest.raises(DataError, match="one label per row"):
         rf.ingest((np.eye(2), np.eye(2)), tmp_path / "out.zarr")
 
 

@@ -100,7 +100,7 @@ def test_no_right_to_write_is_said(tmp_path):
 
 
 def test_other_failures_of_the_disk_pass_through(tmp_path):
-    from rfcdask.data.ingest.journal import destination_errors
+    from rfcdask.data.ingest.destination import destination_errors
     from rfcdask.data.location import Location
 
     with pytest.raises(OSError, match="odd"), destination_errors(Location.of(tmp_path)):

@@ -21,7 +21,7 @@ from data_helpers import CONTEXT, edit_json, flip, svmlight_text, tree_bytes
 
 import rfcdask as rf
 from rfcdask.data.ingest import blocks
-from rfcdask.data.ingest.journal import Journal
+from rfcdask.data.ingest.destination import Journal
 from rfcdask.execution.failures import WorkerDiedError
 
 

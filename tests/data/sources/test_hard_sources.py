@@ -226,7 +226,7 @@ def test_two_writers_do_not_mix(tmp_path: Path) -> None:
 
 
 def test_an_archive_is_not_taken_for_another(tmp_path: Path) -> None:
-    from rfcdask.data.download import _extract
+    from rfcdask.data.datasets import _extract
 
     for name, text in (("one", "1.5"), ("two", "2.5")):
         with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as packed:
