@@ -100,10 +100,16 @@ def _is_remote_store(path: str) -> bool:
     return True
 
 
-def check_data(path: str, options: dict[str, Any]) -> None:
-    """Refuse DATA that is not there, and options that do not go with it."""
-    if is_store(path) and (given := reading_arguments(options)):
-        name = next(iter(given)).replace("_", "-")
+def check_data(path: str, options: dict[str, Any], *others: str) -> None:
+    """Refuse DATA that is not there, and options that do not go with it.
+
+    `others` are options of the command that count for files alone, beside those that all have.
+    """
+    if not is_store(path):
+        return
+    given = [*reading_arguments(options), *(x for x in others if options[x] is not None)]
+    if given:
+        name = given[0].replace("_", "-")
         raise click.UsageError(f"--{name} tells how to read a file, but {path} is a store.")
 
 

@@ -9,6 +9,7 @@ inside the function, after the arguments have been checked.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -128,7 +129,9 @@ class SettingType(click.ParamType):  # type: ignore[type-arg]  # generic only in
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return the value of the setting."""
         if self.name == "label":  # any name may be that of a column, also none and true
-            return int(value) if value.lstrip("-").isdigit() else value
+            return int(value) if re.fullmatch("-?[0-9]+", value) else value
+        if self.name == "delimiter":  # may be a space or a tab
+            return value
         try:
             return from_text(self.name, value)
         except SettingsError as error:
@@ -234,11 +237,16 @@ pipeline_options = all_of(
 
 def given_settings(options: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that were given, in a file, by tuning, as pairs or as options."""
-    config = options["config"]
-    found: dict[str, Any] = from_toml(config) if config else {}
-    found |= options["tuned"] | from_pairs(options["pairs"])
-    names = Settings.__dataclass_fields__
-    found |= {k: v for k, v in options.items() if k in names and v is not None}
+    config: dict[str, Any] = from_toml(options["config"]) if options["config"] else {}
+    source = click.get_current_context().get_parameter_source
+    default = click.core.ParameterSource.DEFAULT  # what is typed as none is None, and counts
+    names = [name for name in Settings.__dataclass_fields__ if name in options]
+    typed = from_pairs(options["pairs"])
+    typed |= {name: options[name] for name in names if source(name) is not default}
+    tuned, asked = dict(options["tuned"]), config | typed
+    if asked.get("alpha", "auto") != "auto" or asked.get("learner") == "ridge":
+        tuned.pop("C", None)  # a penalty that is given counts more, and that of ridge is another
+    found = config | tuned | typed
     if options["no_label"]:
         found["label"] = False
     if options["label_weight"] is not None:  # asks for the method that has one

@@ -10,7 +10,7 @@ from rfcdask.cli import options as opt
 from rfcdask.cli.errors import on_interrupt
 from rfcdask.cli.inputs import check_data, is_store
 from rfcdask.cli.outputs import emit, note, require_free, show, to_json, unfinished
-from rfcdask.pipeline.settings import COMPARING, Settings, describe
+from rfcdask.pipeline.settings import COMPARING, READING, STORING, Settings, describe
 
 ALL = tuple(Settings.__dataclass_fields__)
 WORK = ("scheduler", "threads", "ignore_plan")
@@ -67,8 +67,8 @@ def run(
     if resume and overwrite:
         raise click.UsageError("--resume goes on with a run and --overwrite replaces it: give one.")
     settings = opt.given_settings(options)
-    if source is not None and not resume:
-        check_data(source, options)
+    if not resume:
+        _check_source(source, options)
     from rfcdask.pipeline import RunFolder, run_job
 
     folder = RunFolder.at(out)
@@ -84,6 +84,21 @@ def run(
             **{name: options[name] for name in WORK},
         )
     emit(to_json(results) if as_json else _summary(results, folder))
+
+
+def _check_source(source: str | None, options: dict[str, Any]) -> None:
+    """Refuse options that would count for nothing."""
+    if source is not None:
+        if options["rows"] is not None:
+            raise click.UsageError("--rows is for data that are made: leave it or PATH out.")
+        check_data(source, options, *STORING)
+        return
+    of_files = (name for name in (*READING, *STORING) if name != "block_size")
+    for name in of_files:
+        if options[name] is not None:
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} tells how to read a file: give PATH."
+            )
 
 
 def _summary(results: dict[str, Any], folder: Any) -> str:
@@ -128,7 +143,7 @@ def fit(data: str, model: str, overwrite: bool, as_json: bool, **options: Any) -
     target = require_free(model, overwrite)
     if target.exists() and not (target / "model.json").is_file():
         raise FileExistsError(f"{model} is no saved model: choose another path.")
-    check_data(data, options)
+    check_data(data, options, *STORING)
     work = unfinished(model)
     on_interrupt(f"Interrupted: call the same command again to go on; {work} keeps what is done.")
     if not is_store(data):

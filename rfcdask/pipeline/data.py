@@ -26,6 +26,7 @@ from rfcdask.data.sources.base import Survey
 from rfcdask.data.sources.detect import detect_format, expand, open_zarr, opened_source
 from rfcdask.data.sources.labels import Labels
 from rfcdask.features.methods import METHODS
+from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES
 from rfcdask.linear.standardize import wants_standardizing
 from rfcdask.pipeline.context import Context
 from rfcdask.pipeline.settings import Settings
@@ -167,9 +168,12 @@ def _check_labels(run: Context, labels: Labels | None, n_rows: int | None, name:
         if labels is None and (
             settings.learner != "none" or settings.method == "compressed-labels"
         ):
+            map_alone = "--learner none for a feature map alone"
+            if settings.learner == "none":
+                map_alone = "--method compressed for a feature map that needs none"
             raise DataError(
                 f"{name} has no labels to learn from: name the label column with --label, or pass "
-                "--learner none for a feature map alone."
+                f"{map_alone}."
             )
         return
     if n_rows is not None and n_rows < FEWEST_ROWS:
@@ -208,9 +212,9 @@ def settle(settings: Settings, dataset: Dataset, *, compares: bool = True) -> di
     n_test = _held_out(settings.test_size, n, compares)
     n_train = n - n_test
     sizes, n_components = _sizes(settings, n_train, compares)
-    affordable = max(1000, SAMPLE_BYTES // (p * 4))
-    if not compares:
-        affordable = max(affordable, settings.n_rows + 1000)  # as many as the map looks at
+    sampled = min(COMPARE_ROWS, affordable := max(1000, SAMPLE_BYTES // (p * 4)))
+    if not compares or settings.n_rows > COMPARE_ROWS:
+        sampled = max(sampled, settings.n_rows + 1000)  # as many as the map looks at
     candidates = settings.n_candidates
     if isinstance(candidates, str):
         candidates = max(min(CANDIDATES, 10 * n_train), 2 * max(sizes))
@@ -230,7 +234,7 @@ def settle(settings: Settings, dataset: Dataset, *, compares: bool = True) -> di
         "n_candidates": int(candidates),
         "n_rows": min(settings.n_rows, n_train),
         "standardize": wants_standardizing(dataset) if standardize == "auto" else standardize,
-        "compare_rows": _at_most(settings.compare_rows, n_train, min(COMPARE_ROWS, affordable)),
+        "compare_rows": _at_most(settings.compare_rows, n_train, sampled),
         "compare_test_rows": _at_most(
             settings.compare_test_rows, n_test, min(COMPARE_TEST_ROWS, affordable)
         ),
@@ -246,9 +250,12 @@ def _held_out(wanted: float | str | None, n: int, compares: bool) -> int:
             raise DataError("test_size=none leaves no rows to compare maps on.")
         return 0
     if wanted == "auto":
-        return min(n // 5, TEST_ROWS)
-    n_test = int(wanted) if float(wanted) >= 1 else int(np.ceil(float(wanted) * n))
-    if not 0 < n_test < n - (FEWEST_ROWS // 2 if compares else 0):
+        n_test = min(n // 5, TEST_ROWS)
+    else:
+        n_test = int(wanted) if float(wanted) >= 1 else int(np.ceil(float(wanted) * n))
+    if n_test == 0:
+        raise DataError(f"test_size={wanted} holds out none of {n} rows: give their number.")
+    if n_test >= n - (FEWEST_ROWS // 2 if compares else 0):
         raise DataError(f"test_size={wanted} leaves too few of {n} rows to learn from.")
     return n_test
 
@@ -272,8 +279,13 @@ def _learner(settings: Settings, dataset: Dataset) -> str:
         raise DataError(
             f"learner={learner} is for classes, and the labels are numbers: use ridge or sgd."
         )
-    if settings.loss != "auto" and learner != "sgd":
-        raise DataError(f"loss={settings.loss} is for learner=sgd, not for {learner}.")
+    known = REGRESSOR_LOSSES if numbers else {name for name, _ in CLASSIFIER_LOSSES}
+    if settings.loss not in ("auto", *known):
+        what = "classes" if numbers else "numbers"
+        said = ", ".join(sorted(known))
+        raise DataError(
+            f"loss={settings.loss} is for {what}, which the labels are not: use {said}."
+        )
     return learner
 
 

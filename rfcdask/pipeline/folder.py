@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -76,16 +77,22 @@ class RunFolder:
         return self.is_run and self.results.is_file()
 
     @property
+    def holds_results(self) -> bool:
+        """Whether anything was learned from the data."""
+        return any(part.exists() for part in (self.maps, self.checkpoint, self.model))
+
+    @property
     def holds_work(self) -> bool:
         """Whether anything lies here that took time to make."""
-        return any(part.exists() for part in (self.data, self.maps, self.checkpoint, self.model))
+        return self.data.exists() or self.holds_results
 
-    def clear(self) -> None:
-        """Remove what a run wrote, `begun` last, and nothing else.
+    def clear(self, *, keep_data: bool = False) -> None:
+        """Remove what a run wrote, `begun` last, and nothing else; the store may be kept.
 
         Folders lose their names first: half of one is never taken for the whole.
         """
-        for folder in (self.data, self.phases, self.maps, self.model):
+        stores = () if keep_data else (self.data,)
+        for folder in (*stores, self.phases, self.maps, self.model):
             if os.path.lexists(folder):
                 folder.replace(folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}{PARTIAL}"))
         for file in (self.results, self.report, self.sample, self.checkpoint, self.log, self.begun):
@@ -157,7 +164,11 @@ class RunFolder:
         """What to call after an interruption."""
         if self.final_model:
             return "the same command again"
-        where = "" if self.path == Path("rfcdask-run").absolute() else f" --out {self.path}"
+        where = (
+            ""
+            if self.path == Path("rfcdask-run").absolute()
+            else f" --out {shlex.quote(str(self.path))}"
+        )
         return f"rfcdask run --resume{where}"
 
     def locked(self) -> AbstractContextManager[None]:

@@ -34,7 +34,15 @@ from rfcdask.pipeline.folder import (
 )
 from rfcdask.pipeline.phases import PHASES, Phase, phases_of_fit, run_phases
 from rfcdask.pipeline.results import write_results
-from rfcdask.pipeline.settings import Settings, SettingsError, from_mapping, renamed, show
+from rfcdask.pipeline.settings import (
+    READING,
+    STORING,
+    Settings,
+    SettingsError,
+    from_mapping,
+    renamed,
+    show,
+)
 from rfcdask.pipeline.training import about_model
 
 
@@ -114,9 +122,14 @@ def run_job(
         if folder.is_finished:
             folder.tidy()
             return read_json(folder.results)
-        with _opened(folder, begun, PHASES, where, threads, say, ignore_plan) as run:
-            results = write_results(run, _shown(where))
-            run.log(f"run done: {folder.report}")
+        try:
+            with _opened(folder, begun, PHASES, where, threads, say, ignore_plan) as run:
+                results = write_results(run, _shown(where))
+                run.log(f"run done: {folder.report}")
+        except ValueError:  # refused: what could be gone on with would be refused again
+            if not folder.holds_work:
+                folder.clear()
+            raise
         folder.tidy()
         return results
 
@@ -173,7 +186,7 @@ def fit_model(
                 about = about_model(run) | {name: result.get(name) for name in ("metric", "score")}
                 save(load(folder.model), model, overwrite=overwrite, about=redacted(plain(about)))
         except BaseException:
-            if not folder.holds_work:
+            if folder.is_run and not folder.holds_work:
                 folder.clear()
             raise
         folder.clear()
@@ -239,7 +252,7 @@ def _begin(folder: RunFolder, source: Any, given: Mapping[str, Any]) -> dict[str
     place = absolute(source)
     settings = Settings(**given)
     data = identity(place, settings)
-    folder.clear()
+    folder.clear(keep_data=folder.final_model is not None and _holds(folder, source, given))
     begun = {
         "format": FORMAT,
         "rfcdask": __version__,
@@ -254,7 +267,7 @@ def _begin(folder: RunFolder, source: Any, given: Mapping[str, Any]) -> dict[str
 def _begin_or_go_on(
     folder: RunFolder, source: Any, asked: Settings, overwrite: bool, say: Say | None
 ) -> dict[str, Any]:
-    """Go on with the same fit; begin where there is none, or nothing of it that took time."""
+    """Go on with the same fit; begin where there is none, or nothing was learned yet."""
     given = asked.to_dict()
     if not folder.is_run:
         folder.require_free(overwrite=overwrite)
@@ -263,12 +276,22 @@ def _begin_or_go_on(
     try:
         begun = _go_on(folder, source, given)
     except OtherRunError:
-        if not overwrite:
+        if not overwrite and folder.holds_results:
             raise
         return _begin(folder, source, given)
     if say:
         say(f"Going on with {folder.path}.")
     return begun
+
+
+def _holds(folder: RunFolder, source: Any, given: Mapping[str, Any]) -> bool:
+    """Tell whether the store in a folder is, or will be, what these settings make of the source."""
+    names = (*READING, *STORING, "random_state")
+    try:
+        _go_on(folder, source, {name: given[name] for name in names})
+    except OtherRunError:
+        return False
+    return True
 
 
 def _go_on(folder: RunFolder, source: Any, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -299,8 +322,9 @@ def _require_same(
 ) -> None:
     repeat = "give the same" if folder.final_model else "leave that out"
     remedy = f"{repeat} to go on, or {folder.how_to_begin_anew}"
-    for name, value in given.items():
-        before = begun["settings"][name]
+    asked = Settings(**begun["settings"] | given).to_dict()  # methods have the chosen one too
+    for name in given:
+        before, value = begun["settings"][name], asked[name]
         if value != before:
             raise OtherRunError(
                 f"{folder.path} was begun with {name}={show(before)}, not {show(value)}: {remedy}."

@@ -22,6 +22,8 @@ FORMATS = ("svmlight", "csv", "parquet", "npy", "npz", "zarr")
 
 READING = ("label", "format", "delimiter", "header", "zero_based", "nan")
 """The settings that tell how a file is read."""
+STORING = ("task", "project", "shuffle", "block_size")
+"""The settings that tell how a file is written to a store."""
 COMPARING = ("rows", "sizes", "methods", "compare_rows", "compare_test_rows")
 """The settings that ``fit`` has no use for."""
 CONFIG_BYTES = 2**20
@@ -179,7 +181,9 @@ class Settings:
     learner: str = _setting("auto", LEARNER, "final model (auto: svm for classes, sgd for numbers)")
     loss: str = _setting("auto", LOSS, "loss of the learner sgd")
     alpha: float | str = _setting("auto", _or(POSITIVE, "auto"), "penalty of the final model")
-    C: float | None = _setting(None, _or(POSITIVE, None), "sets alpha to 1 / (C rows)")
+    C: float | None = _setting(
+        None, _or(POSITIVE, None), "sets alpha to 1 / (C rows), except for ridge"
+    )
     epochs: int = _setting(3, COUNT, "passes over the training rows")
 
     def __post_init__(self) -> None:
@@ -188,6 +192,12 @@ class Settings:
             object.__setattr__(self, known.name, value)
         if self.method in METHODS and self.method not in self.methods:
             object.__setattr__(self, "methods", [*self.methods, self.method])
+        if self.C is not None and self.alpha != "auto":
+            raise SettingsError("C and alpha both set the penalty: give one of them.")
+        if self.C is not None and self.learner == "ridge":
+            raise SettingsError("C is no penalty of learner=ridge: give alpha.")
+        if self.loss != "auto" and self.learner not in ("auto", "sgd"):
+            raise SettingsError(f"loss={self.loss} is for learner=sgd, not for {self.learner}.")
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values by name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,8 @@ def test_a_damaged_beginning_is_named(tmp_path: Path, change: dict[str, object])
     write_json(folder.begun, BEGUN | change)
     with pytest.raises(OtherRunError, match=r"run\.json is damaged .*: pass --overwrite instead"):
         run_job(None, tmp_path, resume=True)
+
+
+def test_the_command_to_go_on_can_be_typed(tmp_path: Path) -> None:
+    folder = RunFolder.at(tmp_path / "my run")
+    assert shlex.split(folder.resume_command)[-2:] == ["--out", str(tmp_path / "my run")]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rfcdask.display.style import METHOD_TITLES, styles_for
 from rfcdask.features.methods import METHODS
+from rfcdask.pipeline.data import settle
 from rfcdask.pipeline.settings import (
     Settings,
     SettingsError,
@@ -136,3 +140,12 @@ def test_absurd_files_of_settings_are_refused(tmp_path: Path, text: str, words: 
 def test_absurd_pairs_are_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="cannot be used"):
         from_pairs([text])
+
+
+@pytest.mark.parametrize("compares", [True, False])
+def test_features_are_chosen_on_as_many_rows_as_asked(compares: bool) -> None:
+    dataset: Any = SimpleNamespace(shape=(200_000, 28), classes=np.arange(2))
+    settings = Settings(n_rows=80_000, standardize=False)
+    settled = settle(settings, dataset, compares=compares)
+    assert settled["n_rows"] == 80_000
+    assert settled["compare_rows"] >= 80_000
