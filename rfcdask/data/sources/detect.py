@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,8 @@ SUFFIXES = {
 _COMPRESSED = (".gz", ".bz2", ".xz")
 _ZARR_FILES = ("zarr.json", ".zarray", ".zgroup")
 _FILE_SOURCES = {"svmlight": SvmlightFiles, "csv": CsvFiles, "parquet": ParquetFiles}
+_X_NAMES = ("X", "x", "data", "X_train")
+_Y_NAMES = ("y", "label", "labels", "target", "y_train")
 _PAIR = re.compile(rb"^\s*\S+(\s+qid:\d+)?(\s+\d+:\S+)*\s*(#.*)?$")
 
 
@@ -216,16 +218,8 @@ def _npz_pair(path: str, label: Any, folder: str) -> tuple[Handle, Handle | None
         names = [name.removesuffix(".npy") for name in archive.namelist()]
         if len(set(names)) < len(names):
             raise DataError(f"{path} holds two arrays of the same name: write it again.")
-    X = _pick(path, names, ("X", "x", "data", "X_train"))
-    _require_name(path, label)
-    if label is False:
-        return NpzMember(path, X, folder), None
-    if isinstance(label, str) and label not in names:
-        raise DataError(f"{path} has no array {label!r}: its arrays are {', '.join(names)}.")
-    y = label or next(
-        (n for n in ("y", "label", "labels", "target", "y_train") if n in names), None
-    )
-    if y is None and len(names) > 1:
+    X, y = _choose_arrays(path, names, label, _X_NAMES, _Y_NAMES)
+    if y is None and label is None and len(names) > 1:
         raise DataError(
             f"{path}: which array holds the labels? Pass label= with one of {', '.join(names)}, or "
             "label=False."
@@ -233,20 +227,23 @@ def _npz_pair(path: str, label: Any, folder: str) -> tuple[Handle, Handle | None
     return NpzMember(path, X, folder), None if y is None else NpzMember(path, y, folder)
 
 
-def _require_name(path: str, label: Any) -> None:
-    if not (label is None or label is False or isinstance(label, str)):
+def _choose_arrays(
+    path: str, names: list[str], label: Any, X_names: Sequence[str], y_names: Sequence[str]
+) -> tuple[str, str | None]:
+    """Return which of several arrays holds the rows, and which the labels."""
+    X = next((name for name in X_names if name in names), names[0] if len(names) == 1 else None)
+    if X is None:
+        raise DataError(f"{path} has no array named X: its arrays are {', '.join(names)}.")
+    if label is None or label is False:
+        found = None if label is False else next((n for n in y_names if n in names), None)
+        return X, found
+    if not isinstance(label, str):
         raise DataError(
             f"{path} holds several arrays: label= takes the name of one of them, or False."
         )
-
-
-def _pick(path: str, names: list[str], wanted: tuple[str, ...]) -> str:
-    for name in wanted:
-        if name in names:
-            return name
-    if len(names) == 1:
-        return names[0]
-    raise DataError(f"{path} has no array named X: its arrays are {', '.join(names)}.")
+    if label not in names:
+        raise DataError(f"{path} has no array {label!r}: its arrays are {', '.join(names)}.")
+    return X, label
 
 
 def _from_zarr(paths: list[str], label: Any) -> Source:
@@ -284,11 +281,5 @@ def open_zarr(place: Location) -> Any:
 def _zarr_pair(place: Location, group: Any, label: Any) -> tuple[Handle, Handle | None]:
     with faults_of(str(place), "zarr group"):
         names = sorted(group.array_keys())
-    X = _pick(str(place), names, ("X", "x", "data"))
-    _require_name(str(place), label)
-    y = "y" if label is None and "y" in names else label
-    if y is None or y is False:
-        return ZarrMember(place, X), None
-    if y not in names:
-        raise DataError(f"{place} has no array {y!r}: its arrays are {', '.join(names)}.")
-    return ZarrMember(place, X), ZarrMember(place, y)
+    X, y = _choose_arrays(str(place), names, label, _X_NAMES[:3], _Y_NAMES[:1])
+    return ZarrMember(place, X), None if y is None else ZarrMember(place, y)
