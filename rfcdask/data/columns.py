@@ -119,18 +119,10 @@ def check_names(name: str, columns: Sequence[str], wanted: Sequence[str] | None 
 def choose_columns(
     tables: Mapping[str, Sequence[str]], label: Any, wanted: Sequence[str] | None, line: str = ""
 ) -> Names:
-    """Choose the same columns of all files of a table; the first one decides on their order.
+    """Choose the same columns of all files of a table, by default all but the label.
 
-    Parameters
-    ----------
-    tables : mapping
-        Names of all columns of each file.
-    label : str, int, False or None
-        See :func:`choose_label`.
-    wanted : sequence of str, optional
-        Columns to take; by default all but the label.
-    line : str
-        Where in a file the names are, for messages.
+    `tables` has the names of all columns of each file, of which the first one decides on the
+    order; `label` is as in :func:`choose_label`, and `line` says in messages where the names are.
     """
     first, columns = next(iter(tables.items()))
     if wanted is None:

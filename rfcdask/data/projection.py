@@ -26,18 +26,10 @@ from rfcdask.kernels.arrays import CSR, Array
 
 @dataclass(frozen=True, eq=False)
 class SparseProjection:
-    """A drawn projection.
+    """A drawn projection."""
 
-    Parameters
-    ----------
-    matrix : CSR of shape (n_columns, n_components)
-        What rows are multiplied with (float32).
-    seed : int
-        The seed it was drawn from.
-    """
-
-    matrix: CSR
-    seed: int
+    matrix: CSR  # what rows are multiplied with, (n_columns, n_components) in float32
+    seed: int  # it was drawn from
 
     @property
     def n_columns(self) -> int:

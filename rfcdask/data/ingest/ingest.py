@@ -162,18 +162,13 @@ def ingest(
     client = current_client(client)
     final = Location.of(dest, storage_options).followed()
     _recover(final)
+    of_source = ("task", "nan", "n_columns", "zero_based", "delimiter", "header", "project")
     asked = SourceOptions(
         label=label,
-        task=task,
-        nan=nan,
-        n_columns=options["n_columns"],
-        zero_based=zero_based,
-        delimiter=delimiter,
-        header=header,
         columns=names,
-        project=options["project"],
         progress=progress,
         client=client,
+        **{name: options[name] for name in of_source},
     )
     with opened_source(source, format, label) as rows, only_writer(final):
         # A store that is whole stays until the new one is too: a source that turns out to be bad

@@ -34,14 +34,13 @@ from rfcdask.data.ingest.blocks import (
 )
 from rfcdask.data.ingest.destination import RUNS, WritePlan, destination_errors
 from rfcdask.data.sources.base import Source, Survey
+from rfcdask.data.views import MOST_ROWS
 from rfcdask.execution.executor import call_later
 from rfcdask.kernels.arrays import Array, IntArray
 
 if TYPE_CHECKING:
     from distributed import Client
 
-MOST_ROWS = 10**9
-"""numpy draws hypergeometric numbers below this."""
 MOST_BUCKETS = 2048
 LEAST_BUCKET = 8192
 _COUNT, _SPREAD, _PERMUTE = range(3)
@@ -87,15 +86,7 @@ def _generator(seed: int, phase: int, number: int) -> np.random.Generator:
 
 @dataclass(frozen=True)
 class RowPermutation:
-    """Which bucket each row goes to, and to which place within it.
-
-    Parameters
-    ----------
-    n_rows : int
-        Rows in all.
-    seed : int
-        What everything is drawn from.
-    """
+    """Which bucket each row goes to, and to which place within it; drawn from the seed alone."""
 
     n_rows: int
     seed: int
@@ -234,21 +225,11 @@ def whole_runs(plan: WritePlan, order: RowPermutation) -> set[int]:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Where the rows of some neighbouring buckets lie: in every run, one after the other.
-
-    Parameters
-    ----------
-    first_bucket : int
-        The first of them.
-    starts : array of shape (runs,)
-        Rows before the piece in each run.
-    runs : array of shape (runs, 2 or 3, buckets)
-        Rows of each bucket, and the checksums of its rows and labels.
-    """
+    """Where the rows of some neighbouring buckets lie: in every run, one after the other."""
 
     first_bucket: int
-    starts: IntArray
-    runs: IntArray
+    starts: IntArray  # rows before the piece in each run
+    runs: IntArray  # (runs, 2 or 3, buckets): rows of each bucket, checksums of rows and labels
 
 
 def pieces_of(plan: WritePlan, order: RowPermutation, runs: list[Array], block: int) -> Pieces:
