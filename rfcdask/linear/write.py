@@ -94,11 +94,19 @@ def _require_free(target: Location, overwrite: bool) -> None:
     """Refuse to replace an array unless that was asked for, and anything else in any case."""
     if not target.exists():
         return
-    ours = target.exists("zarr.json") or target.exists(".zarray") or not target.names("")
+    ours = _is_array(target) or target.exists(".zarray") or not target.names("")
     if ours and not overwrite:
         raise FileExistsError(f"{target} exists already; choose another path or overwrite=True.")
     if not ours and (target.is_local or not target.exists(_RECORDS)):
         raise FileExistsError(f"{target} exists and is no zarr array; choose another path.")
+
+
+def _is_array(target: Location) -> bool:
+    """Tell an array from a group, such as a store of rows, which has a file of the same name."""
+    try:
+        return bool(json.loads(target.read("zarr.json"))["node_type"] == "array")
+    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
+        return False
 
 
 def _locked(target: Location, refusal: Exception) -> Any:

@@ -45,6 +45,15 @@ def test_nothing_is_overwritten_and_odd_chunks_are_named(tmp_path: Path) -> None
         write_zarr(lazy(X, (40, 60)), tmp_path / "odd.zarr")
 
 
+def test_a_store_of_rows_is_never_replaced(tmp_path: Path) -> None:
+    X = np.arange(120.0).reshape(60, 2)
+    dataset = rf.ingest((X, np.arange(60) % 2), tmp_path / "rows.zarr")
+    for overwrite in (False, True):
+        with pytest.raises(FileExistsError, match="is no zarr array"):
+            write_zarr(dataset.X + 1, tmp_path / "rows.zarr", overwrite=overwrite)
+    assert np.array_equal(rf.open_dataset(tmp_path / "rows.zarr").X.compute(), X)
+
+
 @pytest.mark.parametrize("where", ["{}", "memory://{}"])
 def test_what_is_no_array_is_never_replaced(where: str, tmp_path: Path) -> None:
     path = where.format(tmp_path / "thesis")
