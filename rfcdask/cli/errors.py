@@ -95,10 +95,8 @@ def _fail(ctx: click.Context, error: Exception) -> None:
     debug = bool(ctx.meta.get(_DEBUG))
     if debug:
         _say("".join(traceback.format_exception(error)).rstrip())
-    if is_lost_cluster(error):
-        text = f"{_lost(error)} {_how_to_go_on(ctx)}"
-    else:
-        text = sentence(error, expected=code != FAILED)
+    lost = not _LOST.isdisjoint(_class_names(error))
+    text = _lost(ctx, error) if lost else sentence(error, expected=code != FAILED)
     _say(f"Error: {text}", fg="red")
     if code == FAILED and not debug:
         _say("Call again with --debug for the traceback.")
@@ -125,22 +123,14 @@ def sentence(error: BaseException, *, expected: bool = True) -> str:
     return text if expected or isinstance(error, MemoryError) else f"{type(error).__name__}: {text}"
 
 
-def is_lost_cluster(error: BaseException) -> bool:
-    """Tell whether the scheduler went away while work was under way."""
-    return not _LOST.isdisjoint(_class_names(error))
-
-
-def _lost(error: BaseException) -> str:
-    """Return what a lost scheduler says of itself; Dask's own words for it are names of tasks."""
+def _lost(ctx: click.Context, error: BaseException) -> str:
+    """Say that the scheduler went away, and how to go on; Dask's own words name tasks."""
+    said = "The connection to the Dask scheduler was lost, and with it the work under way."
     if type(error).__module__.startswith("rfcdask."):
-        return " ".join(str(error).split())
-    return "The connection to the Dask scheduler was lost, and with it the work under way."
-
-
-def _how_to_go_on(ctx: click.Context) -> str:
+        said = " ".join(str(error).split())
     told: str = ctx.meta.get(_RESUME, "call the same command again to go on.")
     how = told.removeprefix("Interrupted").lstrip(":; ")
-    return how[:1].upper() + how[1:]
+    return f"{said} {how[:1].upper()}{how[1:]}"
 
 
 def _say(text: str, **style: Any) -> None:
@@ -198,13 +188,10 @@ def _terminable() -> Iterator[None]:
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
     """Show a warning as one line, without the line of source that raised it."""
-    before = warnings.showwarning
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         _say(f"Warning: {' '.join(str(message).split())}", fg="yellow")
 
-    warnings.showwarning = show
-    try:
+    with warnings.catch_warnings():
+        warnings.showwarning = show
         yield
-    finally:
-        warnings.showwarning = before

@@ -17,6 +17,7 @@ from rfcdask.cli.outputs import note, require_free, show, to_json, whole_file
 from rfcdask.features.methods import METHODS
 from rfcdask.persist.untrusted import faults_as, read_json, redacted
 from rfcdask.pipeline.folder import RESULTS_FORMAT
+from rfcdask.pipeline.settings import COUNT, POSITIVE, Settings, one_of
 
 PICTURES = (".png", ".svg", ".pdf")
 STEPS = ("fit", "transform", "train")
@@ -26,7 +27,7 @@ _SIZES = ("n_components", "n_candidates", "n_rows", "epochs")
 @click.command()
 @click.argument("data")
 @opt.setting_options(*_SIZES)
-@opt.list_option("--steps", opt.one_of(*STEPS), "What is to be done.", STEPS, metavar="WORDS")
+@opt.list_option("--steps", one_of(STEPS), "What is to be done.", STEPS, metavar="WORDS")
 @click.option(
     "--probe/--no-probe",
     default=True,
@@ -46,7 +47,6 @@ def plan(data: str, steps: tuple[str, ...], probe: bool, **options: Any) -> None
     """
     check_data(data, options)
     from rfcdask.pipeline.data import settle
-    from rfcdask.pipeline.settings import Settings
     from rfcdask.planning import plan as make_plan
 
     given = {name: options[name] for name in _SIZES if options[name] is not None}
@@ -64,8 +64,8 @@ def plan(data: str, steps: tuple[str, ...], probe: bool, **options: Any) -> None
 @click.argument("data")
 @click.option("--out", metavar="FILE", help="JSON file to write, for 'fit --tuned'.")
 @opt.setting_options("kernel")
-@opt.list_option("--gammas", opt.number(0.0), "Widths to try.", metavar="G,G")
-@opt.list_option("--Cs", opt.number(0.0), "Penalties to try.", metavar="C,C")
+@opt.list_option("--gammas", POSITIVE, "Widths to try.", metavar="G,G")
+@opt.list_option("--Cs", POSITIVE, "Penalties to try.", metavar="C,C")
 @opt.count_option("--n-rows", 10_000, "Rows to try on; a fold needs about 10 N^2 bytes.", least=10)
 @opt.count_option("--folds", 5, "Parts of the cross-validation.", least=2)
 @click.option(
@@ -131,7 +131,7 @@ def _tuned_text(result: dict[str, Any]) -> str:
 @click.command()
 @click.argument("data")
 @opt.setting_options(methods=tuple(METHODS))
-@opt.list_option("--n-components", opt.number(0), "Numbers of features.", (300,), metavar="N,N")
+@opt.list_option("--n-components", COUNT, "Numbers of features.", (300,), metavar="N,N")
 @opt.setting_options(n_candidates=5000, kernel="rbf", gamma="scale")
 @opt.count_option("--n-rows", 50_000, "Rows to learn from.", least=2)
 @opt.count_option("--n-test", 10_000, "Rows held out, at most a fifth of all.", least=2)

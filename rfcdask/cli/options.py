@@ -23,6 +23,7 @@ from rfcdask.cli.errors import keep_traceback
 from rfcdask.persist.untrusted import read_json
 from rfcdask.pipeline.settings import (
     READING,
+    Kind,
     Settings,
     SettingsError,
     about,
@@ -31,10 +32,12 @@ from rfcdask.pipeline.settings import (
     from_text,
     from_toml,
     kind_of,
+    list_of,
     show,
 )
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Decorator = Callable[[Function], Function]
 RENAMED = {
     "--candidates": "--n-candidates",
     "--columns": "--n-columns",
@@ -56,10 +59,10 @@ _FLAGS = {"header", "zero_based", "shuffle", "standardize"}
 _LISTS = {"sizes", "methods"}
 
 
-def all_of(*options: Callable[[Function], Function]) -> Callable[[Function], Function]:
+def all_of(*options: Decorator[Any]) -> Decorator[Any]:
     """Return one decorator for several options, listed in this order."""
 
-    def decorate(function: Function) -> Function:
+    def decorate(function: Any) -> Any:
         for option in reversed(options):
             function = option(function)
         return function
@@ -67,9 +70,7 @@ def all_of(*options: Callable[[Function], Function]) -> Callable[[Function], Fun
     return decorate
 
 
-def count_option(
-    name: str, default: int | None, text: str, *, least: int = 1
-) -> Callable[[Function], Function]:
+def count_option(name: str, default: int | None, text: str, *, least: int = 1) -> Decorator[Any]:
     """Return an option for a whole number."""
     return click.option(
         name,
@@ -82,42 +83,18 @@ def count_option(
 
 
 def list_option(
-    name: str, kind: Callable[[str], Any], text: str, default: tuple[Any, ...] = (), **more: Any
-) -> Callable[[Function], Function]:
+    name: str, kind: Kind, text: str, default: tuple[Any, ...] = (), **more: Any
+) -> Decorator[Any]:
     """Return an option for several values: with commas between, or given again."""
 
-    def split(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> Any:
-        words = [word.strip() for text in value for word in text.split(",")]
+    def read(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> Any:
         try:
-            return tuple(dict.fromkeys(kind(word) for word in words)) or default
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from None
+            return tuple(list_of(kind).read(",".join(value))) if value else default
+        except (ValueError, TypeError):
+            raise click.BadParameter(f"{','.join(value)!r} must be {kind.takes}.") from None
 
     shown = f"{text}  [default: {','.join(map(str, default))}]" if default else text
-    return click.option(name, multiple=True, callback=split, help=shown, **more)
-
-
-def number(least: float) -> Callable[[str], float]:
-    """Return what reads a number above another one, whole where both are."""
-
-    def read(word: str) -> float:
-        found = int(word) if isinstance(least, int) else float(word)
-        if not least < found < float("inf"):
-            raise ValueError(f"{word!r} must be a finite number above {least:g}.")
-        return found
-
-    return read
-
-
-def one_of(*words: str) -> Callable[[str], str]:
-    """Return what takes one of some words."""
-
-    def read(word: str) -> str:
-        if word not in words:
-            raise ValueError(f"{word!r} is not one of {', '.join(words)}.")
-        return word
-
-    return read
+    return click.option(name, multiple=True, callback=read, help=shown, **more)
 
 
 class SettingType(click.ParamType):  # type: ignore[type-arg]  # generic only in new versions
@@ -143,7 +120,7 @@ class SettingType(click.ParamType):  # type: ignore[type-arg]  # generic only in
         return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
-def setting_option(name: str, default: Any = ...) -> Callable[[Function], Function]:
+def setting_option(name: str, default: Any = ...) -> Decorator[Any]:
     """Return the option of a setting; its value is None unless it is given."""
     standard = default_of(name) if default is ... else default
     text = about(name)
@@ -154,16 +131,14 @@ def setting_option(name: str, default: Any = ...) -> Callable[[Function], Functi
     if name in _FLAGS:
         other = "--one-based" if name == "zero_based" else f"--no-{option[2:]}"
         return click.option(f"{option}/{other}", default=None, help=text)
-    more: dict[str, Any] = {"type": SettingType(name), "metavar": _metavar(name)}
-    if name in _LISTS:
-        more |= {"type": str, "multiple": True, "callback": _joined}
-    if name == "C":
-        more["metavar"] = "NUMBER"
-    return click.option(option, name, help=text, **more)
+    kind = SettingType(name)
+    if name not in _LISTS:
+        return click.option(option, name, type=kind, metavar=_metavar(name), help=text)
 
+    def join(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> Any:
+        return kind.convert(",".join(value), param, ctx) if value else None
 
-def _joined(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> Any:
-    return SettingType(str(param.name)).convert(",".join(value), param, ctx) if value else None
+    return click.option(option, metavar=_metavar(name), multiple=True, callback=join, help=text)
 
 
 def _metavar(name: str) -> str:
@@ -172,32 +147,27 @@ def _metavar(name: str) -> str:
     return next((short for begin, short in known.items() if takes.startswith(begin)), name.upper())
 
 
-def setting_options(*names: str, **defaults: Any) -> Callable[[Function], Function]:
+def setting_options(*names: str, **defaults: Any) -> Decorator[Any]:
     """Return the options of some settings; `defaults` are those of other functions."""
     shown = {name: defaults.get(name, ...) for name in (*names, *defaults)}
     return all_of(*(setting_option(name, default) for name, default in shown.items()))
 
 
-file_options = all_of(
-    setting_options(*READING),
-    click.option("--no-label", is_flag=True, help="The rows have no labels."),
-)
+no_label_option = click.option("--no-label", is_flag=True, help="The rows have no labels.")
+file_options = all_of(setting_options(*READING), no_label_option)
 """What a file may need to be read."""
-random_state_option = setting_option("random_state")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
-def overwrite_option(what: str) -> Callable[[Function], Function]:
+def overwrite_option(what: str) -> Decorator[Any]:
     """Return ``--overwrite``."""
     return click.option("--overwrite", is_flag=True, help=f"Replace {what} that is there.")
 
 
 def reading_arguments(options: dict[str, Any]) -> dict[str, Any]:
     """Return the values of :data:`file_options` as arguments of ``rfcdask.ingest``."""
-    given = {name: options[name] for name in READING}
-    if options["no_label"]:
-        given["label"] = False
-    return {name: value for name, value in given.items() if value is not None}
+    given = {name: options[name] for name in READING if options[name] is not None}
+    return given | ({"label": False} if options["no_label"] else {})
 
 
 def _read_tuned(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
@@ -215,7 +185,7 @@ def _read_tuned(ctx: click.Context, param: click.Parameter, value: str | None) -
 
 
 pipeline_options = all_of(
-    click.option("--no-label", is_flag=True, help="The rows have no labels."),
+    no_label_option,
     click.option("--config", metavar="FILE", help="TOML file with settings."),
     click.option(
         "--tuned",
@@ -275,7 +245,7 @@ def output_options(function: Function) -> Function:
     )(function)
 
 
-def scheduler_options(default: str) -> Callable[[Function], Function]:
+def scheduler_options(default: str) -> Decorator[Any]:
     """Return ``--scheduler`` and ``--threads``, passed on as `scheduler` and `threads`."""
     return all_of(
         click.option(

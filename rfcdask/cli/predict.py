@@ -24,7 +24,6 @@ from rfcdask.cli.outputs import (
     whole_file,
     whole_store,
 )
-from rfcdask.cli.saved import load_model, require_learner, rows_for
 from rfcdask.cli.stores import show_store
 
 ENDINGS = (".csv", ".npy", ".zarr")
@@ -49,13 +48,13 @@ def transform(model: str, data: str, dest: str, overwrite: bool, **options: Any)
       rfcdask transform model data.zarr features.zarr
     """
     import rfcdask as rf
+    from rfcdask.cli.saved import load_model, rows_for
 
     check_data(data, options)
-    saved = load_model(model)
+    saved = load_model(model, predicts=False)
     if saved.features is None:
         raise ValueError(f"{model} has no feature map: it learns from the columns themselves.")
-    size = options["block_size"]
-    layout: dict[str, Any] = {} if size is None else {"block_size": size}
+    layout = {"block_size": options["block_size"]} if options["block_size"] else {}
     with (
         opt.session(options) as client,
         whole_store(dest, overwrite) as to,
@@ -100,14 +99,15 @@ def predict(model: str, data: str, dest: str, output: str, overwrite: bool, **op
       rfcdask predict model new.csv predicted.csv
       rfcdask predict model data.zarr --quiet | sort | uniq -c
     """
+    from rfcdask.cli.saved import load_model, rows_for
+
     if dest != "-":
         if Path(dest).suffix not in ENDINGS:
             raise click.BadParameter(f"{dest!r} must end in {', '.join(ENDINGS)}, or be -.")
         require_free(dest, overwrite, data)
         _require_replaceable(Path(dest))
     check_data(data, options)
-    saved = load_model(model)
-    require_learner(saved, model)
+    saved = load_model(model, predicts=True)
     with (
         opt.session(options) as client,
         rows_for(saved, data, options, client, labels=False) as dataset,
@@ -170,11 +170,7 @@ def _blocks(lazy: Any, client: Any) -> Iterator[Any]:
     """Yield computed blocks in order, few at a time."""
     from rfcdask.execution.blocks import fold_blocks
 
-    yield from fold_blocks([lazy], _take, None, client, "predicting")
-
-
-def _take(_: Any, block: tuple[Any, ...], index: int) -> Any:
-    return block[0]
+    yield from fold_blocks([lazy], lambda _, block, index: block[0], None, client, "predicting")
 
 
 def _write_csv(file: Any, lazy: Any, header: list[str], client: Any) -> None:
@@ -231,6 +227,8 @@ def score(model: str, data: str, held_out: bool, **options: Any) -> None:
       rfcdask score model test.csv
       rfcdask score model data.zarr --json
     """
+    from rfcdask.cli.saved import load_model, rows_for
+
     if options["no_label"]:
         raise click.UsageError("score compares with labels: leave --no-label out.")
     check_data(data, options)
@@ -239,44 +237,33 @@ def score(model: str, data: str, held_out: bool, **options: Any) -> None:
             f"--held-out needs the store that {model} was fitted on, and {data} is a file, whose "
             "rows were shuffled for the fit: ingest it once, and fit and score the store."
         )
-    saved = load_model(model)
-    require_learner(saved, model)
+    saved = load_model(model, predicts=True)
     with (
         opt.session(options) as client,
         rows_for(saved, data, options, client, labels=True) as dataset,
     ):
         if held_out:
             dataset = _held_out(saved, dataset, model, data)
+        known, found = saved.data.get("label_name"), dataset.attrs.get("label_name")
         if dataset.y is None:
-            raise ValueError(_no_labels(saved.data.get("label_name"), data))
-        _note_other_label(saved.data.get("label_name"), dataset, data, options["label"])
-        value = float(saved.whole.score(dataset.X, dataset.y))
-        rows = dataset.shape[0]
+            missing = (
+                "" if known is None or is_store(data) else f" its column {known!r} is missing,"
+            )
+            raise ValueError(f"{data} has no labels to compare with:{missing} pass --label.")
+        if options["label"] is None and known and found and found != known:
+            note(f"{data}: labels are taken from {found!r}, and the model learned {known!r}.")
+        value, rows = float(saved.whole.score(dataset.X, dataset.y)), dataset.shape[0]
     metric = "accuracy" if hasattr(saved.learner, "classes_") else "R2"
     result = {"metric": metric, "score": value, "rows": rows, "model": model, "data": data}
     show(result, f"{metric} {value:.4f} on {rows:,} rows", options["as_json"])
-
-
-def _no_labels(name: str | None, data: str) -> str:
-    known = "" if name is None or is_store(data) else f" its column {name!r} is missing,"
-    return f"{data} has no labels to compare with:{known} pass --label."
-
-
-def _note_other_label(known: str | None, dataset: Any, data: str, asked: Any) -> None:
-    found = dataset.attrs.get("label_name")
-    if asked is None and known and found and found != known:
-        note(f"{data}: labels are taken from {found!r}, and the model learned {known!r}.")
 
 
 def _held_out(saved: Any, dataset: Any, model: str, data: str) -> Any:
     share, known = saved.about.get("test_size"), saved.data
     if share is None:
         raise ValueError(f"{model} was fitted on all rows: fit it with --test-size.")
-    labels = known.get("label_checksum")
-    if dataset.shape[0] != known.get("rows") or labels not in (
-        None,
-        dataset.attrs.get("label_checksum"),
-    ):
+    labels = known.get("label_checksum") in (None, dataset.attrs.get("label_checksum"))
+    if dataset.shape[0] != known.get("rows") or not labels:
         raise ValueError(
             f"{data} is not the store that {model} was fitted on: it has other rows, or has them in"
             " another order. Give that store, or fit the model on this one."

@@ -1,4 +1,7 @@
-"""A saved model, and new rows with the columns that it was fitted on."""
+"""A saved model, and new rows with the columns that it was fitted on.
+
+Unlike the files of commands this one may import anything: commands import it when they are called.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,28 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+from sklearn.pipeline import Pipeline
 
 from rfcdask.cli.errors import UnfinishedError
 from rfcdask.cli.inputs import opened_data
 from rfcdask.cli.options import reading_arguments
 from rfcdask.cli.outputs import note, unfinished
+from rfcdask.data import DataError, ingest
+from rfcdask.data.columns import (
+    LABEL_NAMES,
+    choose_label,
+    match_columns,
+    names_in_file,
+    projection_checksum,
+    quoted,
+)
+from rfcdask.data.sources.csv import sniff
+from rfcdask.data.sources.detect import detect_format, expand
+from rfcdask.data.sources.parquet import names_in_parquet
+from rfcdask.persist.models import describe, load
+
+Known = dict[str, Any]
+"""What a model remembers of the data it was fitted on."""
 
 
 class Saved(NamedTuple):
@@ -44,19 +64,16 @@ def _is_known(data: Any) -> bool:
         return False
     sizes = [data.get(name) for name in ("columns", "columns_in_file")]
     names, projection = data.get("column_names"), data.get("projection")
+    named = isinstance(names, list) and all(isinstance(name, str) for name in names)
     return (
         all(isinstance(size, int) for size in sizes)
-        and (names is None or (_are_names(names) and len(names) == sizes[1]))
+        and (names is None or (named and len(names) == sizes[1]))
         and (projection is None or {"seed", "checksum"} <= set(projection))
     )
 
 
-def _are_names(names: Any) -> bool:
-    return isinstance(names, list) and all(isinstance(name, str) for name in names)
-
-
-def load_model(path: str) -> Saved:
-    """Load a model: a pipeline, or one of its steps alone."""
+def load_model(path: str, *, predicts: bool) -> Saved:
+    """Load a model: a pipeline, or one of its steps alone; one that predicts, where it must."""
     if not Path(path).exists() and unfinished(path).exists():
         raise UnfinishedError(
             f"{path} is unfinished: run the command that writes it again, it goes on where it "
@@ -64,18 +81,16 @@ def load_model(path: str) -> Saved:
         )
     if not (Path(path) / "model.json").is_file():
         raise FileNotFoundError(f"{path} is not a saved model: give a folder that fit wrote.")
-    from sklearn.pipeline import Pipeline
-
-    from rfcdask.persist.models import describe, load
-
-    about = describe(path).get("about")
-    about = about if isinstance(about, dict) else {}
-    model = load(path)
+    about, model = describe(path).get("about"), load(path)
     steps = model.steps if isinstance(model, Pipeline) else [("model", model)]
-    predicts = hasattr(steps[-1][1], "predict")
-    learner = steps[-1][1] if predicts else None
-    before = steps[:-1] if predicts else steps
-    return Saved(model, Pipeline(before) if before else None, learner, about)
+    learner = steps[-1][1] if hasattr(steps[-1][1], "predict") else None
+    if learner is None and predicts:
+        raise ValueError(
+            f"{path} is a feature map without a learner: fit it with --learner svm or ridge."
+        )
+    before = steps if learner is None else steps[:-1]
+    known = about if isinstance(about, dict) else {}
+    return Saved(model, Pipeline(before) if before else None, learner, known)
 
 
 @contextmanager
@@ -92,38 +107,23 @@ def rows_for(
         yield matched(dataset, data, like)
 
 
-def require_learner(saved: Saved, path: str) -> None:
-    """Refuse to predict with a feature map."""
-    if saved.learner is None:
-        raise ValueError(
-            f"{path} is a feature map without a learner: fit it with --learner svm or ridge."
-        )
-
-
-def _read_file(
-    path: str, place: Path, given: dict[str, Any], like: dict[str, Any], labels: bool
-) -> Any:
+def _read_file(path: str, place: Path, given: dict[str, Any], like: Known, labels: bool) -> Any:
     """Read a file into a store; labels that nobody looks at may be anything."""
-    import rfcdask as rf
-    from rfcdask.data.errors import DataError
-
     if labels or given.get("label") in (None, False):
         try:
-            return rf.ingest(path, place, **given)
+            return ingest(path, place, **given)
         except DataError as error:
             raise _in_words_of_the_model(error, like) from None
     try:  # as numbers labels may be all the same, which classes must not
-        return rf.ingest(path, place, **given | {"task": "regression"})
+        return ingest(path, place, **given | {"task": "regression"})
     except DataError as error:
         if "labels are text" not in str(error):
             raise
-    return rf.ingest(path, place, **given)
+    return ingest(path, place, **given)
 
 
-def _in_words_of_the_model(error: Exception, like: dict[str, Any]) -> Exception:
+def _in_words_of_the_model(error: Exception, like: Known) -> Exception:
     """Return the fault of a file with the remedies that new rows for a model have."""
-    from rfcdask.data.errors import DataError
-
     said = str(error)
     if "beyond the largest index" in said:
         where = said.partition(": pass")[0]
@@ -137,13 +137,12 @@ def _in_words_of_the_model(error: Exception, like: dict[str, Any]) -> Exception:
     return error
 
 
-def _as_before(
-    path: str, like: dict[str, Any], given: dict[str, Any], labels: bool
-) -> dict[str, Any]:
+def _as_before(path: str, like: Known, given: dict[str, Any], labels: bool) -> dict[str, Any]:
+    """Return how to read a file as that of the model was read, but for what is given."""
     known = {"scale": like.get("scale"), "task": like.get("task") or "auto"}
     if like.get("projection"):
         known |= {"project": like["columns"], "random_state": like["projection"]["seed"]}
-    kind = given.get("format") or _kind(path)
+    kind = given.get("format") or detect_format(expand(path)[0])
     if kind == "svmlight":
         known["n_columns"] = like["columns_in_file"]
     if not labels and kind in ("svmlight", "npz"):
@@ -152,18 +151,10 @@ def _as_before(
     return {k: v for k, v in known.items() if v is not None} | given | table
 
 
-def _kind(path: str) -> str:
-    from rfcdask.data.sources.detect import detect_format, expand
-
-    return detect_format(expand(path)[0])
-
-
 def _table_as_before(
-    path: str, kind: str, like: dict[str, Any], given: dict[str, Any], labels: bool
+    path: str, kind: str, like: Known, given: dict[str, Any], labels: bool
 ) -> dict[str, Any]:
     """Return how to read the columns that a model knows: by their names where both have some."""
-    from rfcdask.data.columns import choose_label
-
     wanted = like.get("column_names")
     names, named = _names_of_table(path, kind, given, wanted)
     label = given.get("label")
@@ -187,10 +178,6 @@ def _names_of_table(
     path: str, kind: str, given: dict[str, Any], wanted: list[str] | None
 ) -> tuple[Sequence[str], bool]:
     """Return the names of a table's columns, and whether they are names rather than numbers."""
-    from rfcdask.data.sources.csv import sniff
-    from rfcdask.data.sources.detect import expand
-    from rfcdask.data.sources.parquet import names_in_parquet
-
     first = expand(path)[0]
     if kind == "parquet":
         return names_in_parquet(first), True
@@ -204,18 +191,14 @@ def _names_of_table(
 
 
 def _label_by_name(names: Sequence[str], wanted: Sequence[str], known: str | None) -> Any:
-    from rfcdask.data.columns import LABEL_NAMES
-
     if known is not None:
         return known if known in names else False
     others = [name for name in names if name.lower() in LABEL_NAMES and name not in wanted]
     return others[0] if len(others) == 1 else False
 
 
-def _label_by_place(path: str, names: Sequence[str], named: bool, like: dict[str, Any]) -> Any:
+def _label_by_place(path: str, names: Sequence[str], named: bool, like: Known) -> Any:
     """Return the label column of a table whose columns are matched by their number alone."""
-    from rfcdask.data.columns import LABEL_NAMES
-
     before = like.get("label", like.get("label_name"))  # older models kept what was given
     if named and before is not None and before in names:
         return before
@@ -230,8 +213,6 @@ def _label_by_place(path: str, names: Sequence[str], named: bool, like: dict[str
 
 
 def _check_number(path: str, expected: int, found: int) -> None:
-    from rfcdask.data.errors import DataError
-
     if expected != found:
         label = ", and --label for the label" if found == expected + 1 else ""
         raise DataError(
@@ -242,14 +223,12 @@ def _check_number(path: str, expected: int, found: int) -> None:
 
 def note_left_out(path: str, names: Sequence[str], label: str | None = None) -> None:
     """Say which columns of new rows are not looked at; the label goes without saying."""
-    from rfcdask.data.columns import quoted
-
     if extra := [name for name in names if name != label]:
         said = f"columns {quoted(extra)} are" if len(extra) > 1 else f"column {extra[0]!r} is"
         note(f"{path}: {said} left out, because the model was fitted without.")
 
 
-def matched(dataset: Any, path: str, like: dict[str, Any]) -> Any:
+def matched(dataset: Any, path: str, like: Known) -> Any:
     """Return rows with the columns of a model in its order, or refuse them before any work is done.
 
     Parameters
@@ -261,9 +240,6 @@ def matched(dataset: Any, path: str, like: dict[str, Any]) -> Any:
     like : dict
         What a model remembers of the data it was fitted on.
     """
-    from rfcdask.data.columns import match_columns, names_in_file
-    from rfcdask.data.errors import DataError
-
     wanted, found = like.get("column_names"), names_in_file(dataset)
     _note_other_scale(dataset, path, like)
     if not (wanted and found):
@@ -284,7 +260,7 @@ def matched(dataset: Any, path: str, like: dict[str, Any]) -> Any:
     return dataset
 
 
-def _note_by_position(dataset: Any, path: str, like: dict[str, Any]) -> None:
+def _note_by_position(dataset: Any, path: str, like: Known) -> None:
     """Say that columns are not matched by name, and why."""
     old = "was written before column names were kept"
     if "column_names" not in like:
@@ -300,7 +276,7 @@ def _note_by_position(dataset: Any, path: str, like: dict[str, Any]) -> None:
     note(f"{why}: columns are taken by position.")
 
 
-def _note_other_scale(dataset: Any, path: str, like: dict[str, Any]) -> None:
+def _note_other_scale(dataset: Any, path: str, like: Known) -> None:
     """Say that values are in another unit than those of the model, which may be meant."""
     known, found = (data.get("scale") or 1.0 for data in (like, dataset.attrs))
     if "scale" in like and known != found:
@@ -310,10 +286,7 @@ def _note_other_scale(dataset: Any, path: str, like: dict[str, Any]) -> None:
         )
 
 
-def _check_projection(dataset: Any, path: str, like: dict[str, Any]) -> None:
-    from rfcdask.data.columns import projection_checksum
-    from rfcdask.data.errors import DataError
-
+def _check_projection(dataset: Any, path: str, like: Known) -> None:
     known, found = like.get("projection"), dataset.projection
     if known and (found is None or projection_checksum(found) != known["checksum"]):
         raise DataError(

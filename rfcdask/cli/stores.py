@@ -23,7 +23,7 @@ store_options = opt.all_of(
         help="Codec of the chunks.  [default: zstd]",
     ),
     opt.overwrite_option("a store"),
-    opt.random_state_option,
+    opt.setting_options("random_state"),
 )
 """What shapes a store."""
 

@@ -25,14 +25,13 @@ __all__ = [
     "run_job",
 ]
 
-_HOME = dict.fromkeys(("OtherRunError", "RunExistsError", "RunFolder"), "folder") | {
-    "UnfinishedRunError": "folder",
-    "comparable": "results",
-    "fit_model": "run",
-    "run_job": "run",
-    "Settings": "settings",
-    "SettingsError": "settings",
+_NAMES = {
+    "folder": ("OtherRunError", "RunExistsError", "RunFolder", "UnfinishedRunError"),
+    "results": ("comparable",),
+    "run": ("fit_model", "run_job"),
+    "settings": ("Settings", "SettingsError"),
 }
+_HOME = {name: file for file, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

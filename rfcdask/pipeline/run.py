@@ -386,13 +386,12 @@ def _logged(run: Context) -> Iterator[None]:
         run.log(f"warning: {' '.join(str(message).split())}")
         before(message, *args, **more)
 
-    warnings.showwarning = note
-    try:
-        yield
-    except BaseException as error:
-        said = f"failed: {type(error).__name__}: {' '.join(str(error).split())}"
-        with suppress(OSError):  # the log may be on the very disk that is full
-            run.log("interrupted" if isinstance(error, KeyboardInterrupt) else said)
-        raise
-    finally:
-        warnings.showwarning = before
+    with warnings.catch_warnings():
+        warnings.showwarning = note
+        try:
+            yield
+        except BaseException as error:
+            said = f"failed: {type(error).__name__}: {' '.join(str(error).split())}"
+            with suppress(OSError):  # the log may be on the very disk that is full
+                run.log("interrupted" if isinstance(error, KeyboardInterrupt) else said)
+            raise

@@ -61,7 +61,9 @@ def _number(value: Any, *, zero: bool) -> float:
     return float(value)
 
 
-def _one_of(choices: Sequence[str]) -> Kind:
+def one_of(choices: Sequence[str]) -> Kind:
+    """Take one of some words."""
+
     def read(value: Any) -> str:
         word = "none" if value is None else value  # what is typed as none is read as None
         if word not in choices:
@@ -78,7 +80,7 @@ def _or(kind: Kind, *words: str | None) -> Kind:
     return Kind(lambda v: v if v in words else kind.read(v), takes, (*kind.choices, *named))
 
 
-def _list_of(kind: Kind, takes: str, *, in_order: bool = False) -> Kind:
+def list_of(kind: Kind, takes: str = "values", *, in_order: bool = False) -> Kind:
     """Take several values, as a list or with commas between, each once."""
 
     def read(value: Any) -> list[Any]:
@@ -130,12 +132,12 @@ COLUMN = _or(Kind(_column, "a column's name or number, or false"), None)
 SIZE = Kind(_size, "a size such as 16MB")
 SHARE = _or(Kind(_share, "a share below 1, a number of rows"), "auto", None)
 GAMMA = _or(POSITIVE, "scale", "median", "tune")
-COUNTS = _or(_list_of(_whole(2), "whole numbers of at least 2", in_order=True), "auto")
-METHOD_NAMES = _list_of(_one_of(tuple(METHODS)), "words")
-METHOD = _one_of(("auto", *METHODS, "none"))
-LEARNER = _one_of(("auto", "svm", "logistic", "ridge", "sgd", "none"))
-LOSS = _one_of(("auto", "hinge", "squared_hinge", "log_loss", "squared_error", "huber"))
-TASK = _one_of(("auto", "classification", "regression"))
+COUNTS = _or(list_of(_whole(2), "whole numbers of at least 2", in_order=True), "auto")
+METHOD_NAMES = list_of(one_of(tuple(METHODS)), "words")
+METHOD = one_of(("auto", *METHODS, "none"))
+LEARNER = one_of(("auto", "svm", "logistic", "ridge", "sgd", "none"))
+LOSS = one_of(("auto", "hinge", "squared_hinge", "log_loss", "squared_error", "huber"))
+TASK = one_of(("auto", "classification", "regression"))
 
 
 def _setting(default: Any, kind: Kind, about: str) -> Any:
@@ -151,18 +153,18 @@ class Settings:
     random_state: int = _setting(0, WHOLE, "seed of everything that is drawn")
     rows: int = _setting(1_000_000, COUNT, "rows of the data made when no file is given")
     label: Any = _setting(None, COLUMN, "label column by name or number, where unclear")
-    format: str | None = _setting(None, _or(_one_of(FORMATS), None), "format, where unclear")
+    format: str | None = _setting(None, _or(one_of(FORMATS), None), "format, where unclear")
     delimiter: str | None = _setting(None, TEXT, "between the fields of a CSV file")
     header: bool | None = _setting(None, MAYBE_FLAG, "whether a CSV file names its columns")
     zero_based: bool | str = _setting("auto", AUTO_FLAG, "whether svmlight columns begin at 0")
     task: str = _setting("auto", TASK, "what labels are")
-    nan: str = _setting("raise", _one_of(("raise", "drop")), "rows with missing values")
+    nan: str = _setting("raise", one_of(("raise", "drop")), "rows with missing values")
     project: int | None = _setting(None, MAYBE_COUNT, "project rows to so many columns")
     shuffle: bool = _setting(True, FLAG, "shuffle the rows of files while they are read")
     block_size: str = _setting("16MB", SIZE, "size of the blocks on disk")
     test_size: float | str | None = _setting("auto", SHARE, "share of rows held out, or number")
     standardize: bool | str = _setting("auto", AUTO_FLAG, "mean 0 and variance 1 in each column")
-    kernel: str = _setting("rbf", _one_of(KERNELS), "kernel")
+    kernel: str = _setting("rbf", one_of(KERNELS), "kernel")
     gamma: float | str = _setting("median", GAMMA, "width of the kernel, a number or a rule")
     sizes: list[int] | str = _setting("auto", COUNTS, "numbers of features to compare")
     n_components: int | str = _setting(

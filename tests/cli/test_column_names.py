@@ -91,7 +91,7 @@ OPTIONS = dict.fromkeys(READING) | {"no_label": False}
 def scores(place: Path, data: Path, model: str = "model", **options: Any) -> tuple[Any, str]:
     """Return the scores that `predict` would write, and what it would say on stderr."""
     said = io.StringIO()
-    saved = load_model(str(place / model))
+    saved = load_model(str(place / model), predicts=True)
     with (
         redirect_stderr(said),
         rows_for(saved, str(data), OPTIONS | options, None, labels=False) as rows,

@@ -168,10 +168,10 @@ def selection(results: Results) -> Section | None:
     """Return the error along the selection and the weights; None when nothing was selected."""
     found = section(results, "selection")
     drawn = [figure for figure in (_path(found), _weights(found)) if figure is not None]
-    if not drawn:
-        return None
-    title = "How the features were chosen"
-    return Section("selection", "Features", title, [("figures", drawn)])
+    blocks: list[Block] = [("figures", drawn)]
+    return (
+        Section("selection", "Features", "How the features were chosen", blocks) if drawn else None
+    )
 
 
 def _path(found: dict[str, Any]) -> Titled | None:
@@ -195,20 +195,16 @@ def _weights(found: dict[str, Any]) -> Titled | None:
     weights = [w for value in found.get("weights") or () if (w := finite(value)) is not None]
     if not weights:
         return None
-    chart = charts.sorted_area(weights, "features, by weight", "weight")
-    blocks: list[Block] = [("chart", chart), ("note", _weight_words(weights))]
-    return Titled("Weights of the kept features", blocks)
-
-
-def _weight_words(weights: list[float]) -> str:
     falling = sorted(weights, reverse=True)
     total, tenth = sum(falling), max(1, len(falling) // 10)
-    if total <= 0 or len(falling) < 10:
-        return "Each feature counts in proportion to its weight."
-    return (
-        f"The heaviest tenth of the features carries {share(sum(falling[:tenth]) / total, 0)} of "
-        "the weight; plain random features would all weigh the same."
-    )
+    said = "Each feature counts in proportion to its weight."
+    if total > 0 and len(falling) >= 10:
+        said = (
+            f"The heaviest tenth of the features carries {share(sum(falling[:tenth]) / total, 0)} "
+            "of the weight; plain random features would all weigh the same."
+        )
+    chart = charts.sorted_area(weights, "features, by weight", "weight")
+    return Titled("Weights of the kept features", [("chart", chart), ("note", said)])
 
 
 def confusion(results: Results) -> Section | None:
@@ -224,21 +220,18 @@ def confusion(results: Results) -> Section | None:
 
 
 def _drawn(labels: list[str], matrix: Matrix) -> Titled:
-    kept = _worst(matrix)
+    wrong = [sum(row) - row[k] for k, row in enumerate(matrix)]
+    kept = sorted(sorted(range(len(matrix)), key=lambda k: -wrong[k])[:MOST_DRAWN])
     names = [labels[k] for k in kept]
-    totals = [sum(matrix[i]) or 1.0 for i in kept]
-    shares = [[matrix[i][j] / total for j in kept] for i, total in zip(kept, totals, strict=True)]
+    shares = [[matrix[i][j] / (sum(matrix[i]) or 1.0) for j in kept] for i in kept]
     cells = charts.Cells(
         shares,
         names,
         names,
         [[_percent(value) for value in row] for row in shares],
         [
-            [
-                f"{true} taken for {guess}: {count(matrix[i][j])} rows"
-                for j, guess in _pick(labels, kept)
-            ]
-            for i, true in _pick(labels, kept)
+            [f"{labels[i]} taken for {labels[j]}: {count(matrix[i][j])} rows" for j in kept]
+            for i in kept
         ],
         span=(0.0, 1.0),
     )
@@ -248,32 +241,18 @@ def _drawn(labels: list[str], matrix: Matrix) -> Titled:
     return Titled("Rows by true and predicted class", blocks)
 
 
-def _pick(labels: list[str], kept: list[int]) -> list[tuple[int, str]]:
-    return [(k, labels[k]) for k in kept]
-
-
 def _percent(value: float) -> str:
-    if value == 0:
-        return ""
-    return "<1" if value < 0.005 else f"{100 * value:.0f}"
+    return "" if value == 0 else "<1" if value < 0.005 else f"{100 * value:.0f}"
 
 
 def _confusion_words(n: int, drawn: int) -> str:
-    said = (
-        "Each line holds the rows of one true class; the stronger the colour, the larger the share"
-    )
-    said += " of them, in percent." if drawn <= charts.MOST_WRITTEN else " of them."
+    said = "Each line holds the rows of one true class; the stronger the colour, the larger the "
+    said += "share of them, in percent." if drawn <= charts.MOST_WRITTEN else "share of them."
     if drawn > charts.MOST_NAMED:
         said += " Classes are in the order of their names, which would be too many to write."
     if drawn < n:
         said += f" Of {count(n)} classes the {drawn} with the most wrong answers are drawn."
     return said
-
-
-def _worst(matrix: Matrix) -> list[int]:
-    """Return the classes to draw: all, or those with the most wrong answers."""
-    wrong = [sum(row) - row[k] for k, row in enumerate(matrix)]
-    return sorted(sorted(range(len(matrix)), key=lambda k: -wrong[k])[:MOST_DRAWN])
 
 
 def _largest(labels: list[str], matrix: Matrix) -> Titled:

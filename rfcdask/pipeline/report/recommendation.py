@@ -34,11 +34,11 @@ class Measured:
 
     method: str
     features: int
-    error: float | None
-    accuracy: float | None
-    fit_seconds: float | None
-    micros: float | None
-    size: float | None
+    error: float | None = None
+    accuracy: float | None = None
+    fit_seconds: float | None = None
+    micros: float | None = None
+    size: float | None = None
 
     @property
     def title(self) -> str:
@@ -46,14 +46,29 @@ class Measured:
         return title_of(self.method)
 
     @property
-    def ours(self) -> bool:
-        """Whether it is one of our own maps."""
-        return self.method.startswith("compressed")
+    def name(self) -> str:
+        """The method as it stands in a sentence."""
+        return _PLURALS.get(self.method, self.title)
 
     @property
-    def nystroem(self) -> bool:
+    def sized(self) -> str:
+        """The method with its number of features."""
+        n = count(self.features)
+        return f"{n} {self.name}" if self.method in _PLURALS else f"{self.name} with {n} features"
+
+    def verb(self, one: str = "is", many: str = "are") -> str:
+        """Return the form of a verb that goes with the name."""
+        return many if self.method in _PLURALS else one
+
+    @property
+    def is_nystroem(self) -> bool:
         """Whether it is a Nyström map."""
         return self.method.startswith("nystroem")
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is one of our own maps."""
+        return self.method.startswith("compressed")
 
 
 def section(results: Results, name: str) -> dict[str, Any]:
@@ -64,15 +79,12 @@ def section(results: Results, name: str) -> dict[str, Any]:
 
 def comparison_of(results: Results) -> list[Measured]:
     """Return the rows of the comparison."""
+    measured = ("kernel_error", "accuracy", "fit_seconds", "microseconds_per_row", "model_bytes")
     return [
         Measured(
             str(row.get("method", "?")),
             int(finite(row.get("n_components")) or 0),
-            finite(row.get("kernel_error")),
-            finite(row.get("accuracy")),
-            finite(row.get("fit_seconds")),
-            finite(row.get("microseconds_per_row")),
-            finite(row.get("model_bytes")),
+            *(finite(row.get(name)) for name in measured),
         )
         for row in results.get("comparison") or ()
     ]
@@ -88,10 +100,8 @@ def compared_rows(results: Results) -> int:
     settings = section(results, "settings")
     said += [settings.get("compare_test_rows"), settings.get("n_test")]
     held = finite(section(results, "data").get("test_rows"))
-    for value in said:
-        rows = finite(value)
-        if rows:
-            return int(min(rows, held) if held else rows)
+    for rows in filter(None, map(finite, said)):
+        return int(min(rows, held) if held else rows)
     return int(held or 0)
 
 
@@ -116,26 +126,6 @@ def best_accuracy(rows: Iterable[Measured]) -> Measured | None:
     return max(known, key=lambda row: row.accuracy or 0.0, default=None)
 
 
-@dataclass(frozen=True)
-class _Facts:
-    """What the sentences are made from."""
-
-    rows: list[Measured]
-    tested: int
-    linear: float | None
-    majority: float | None
-
-    def percent(self, accuracy: float | None) -> str:
-        return share(accuracy, self.digits)
-
-    @property
-    def digits(self) -> int:
-        """As many as the test rows support: two once the error is below .05 points."""
-        best = best_accuracy(self.rows)
-        error = standard_error(best.accuracy or 0.5, self.tested) if best else 0.01
-        return 2 if 0 < error < 5e-4 else 1
-
-
 def recommend(results: Results) -> dict[str, str]:
     """Return what to use and why.
 
@@ -149,32 +139,31 @@ def recommend(results: Results) -> dict[str, str]:
     dict
         ``text``, one sentence, and ``reason``, some sentences with numbers.
     """
-    facts = _Facts(
-        comparison_of(results),
-        compared_rows(results),
-        finite(section(results, "linear").get("accuracy")),
-        _majority(results),
-    )
-    best = best_accuracy(facts.rows)
+    rows, tested = comparison_of(results), compared_rows(results)
+    counts = [finite(value) or 0.0 for value in section(results, "data").get("class_counts") or ()]
+    majority = max(counts) / sum(counts) if sum(counts) > 0 else None
+    linear = finite(section(results, "linear").get("accuracy"))
+    best = best_accuracy(rows)
+    judge = _Judge(rows, tested, linear, majority, best)
     if best is None:
-        return _without_accuracy(facts, results)
-    if facts.linear is not None and as_accurate(facts.linear, best.accuracy or 0, facts.tested):
-        return _linear_is_enough(facts, best)
+        return judge.without_accuracy(results)
+    if linear is not None and as_accurate(linear, best.accuracy or 0, tested):
+        return judge.linear_is_enough(linear, best)
     equal = [
         row
-        for row in facts.rows
-        if row.accuracy is not None and as_accurate(row.accuracy, best.accuracy or 0, facts.tested)
+        for row in rows
+        if row.accuracy is not None and as_accurate(row.accuracy, best.accuracy or 0, tested)
     ]
     pick = _cheapest(equal)
     sentences = [
-        *_why(facts, pick, best, equal),
-        *_other_side(facts, pick, equal),
-        *_bargain(facts, pick),
-        *_plain_features(facts, pick),
-        *_against_linear(facts, pick),
-        *_against_majority(facts, pick.accuracy or 0),
+        judge.why(pick, best, equal),
+        judge.other_side(pick, equal),
+        judge.bargain(pick),
+        judge.plain_features(pick),
+        judge.against_linear(pick.accuracy or 0),
+        judge.against_majority(pick.accuracy or 0),
     ]
-    return {"text": f"Use {sized(pick)}.", "reason": " ".join(sentences)}
+    return {"text": f"Use {pick.sized}.", "reason": " ".join(filter(None, sentences))}
 
 
 def _cheapest(rows: Sequence[Measured]) -> Measured:
@@ -187,211 +176,192 @@ def _cheapest(rows: Sequence[Measured]) -> Measured:
     return max(small, key=lambda row: (row.accuracy or 0, -(row.error or 0)))
 
 
-def _why(facts: _Facts, pick: Measured, best: Measured, equal: Sequence[Measured]) -> list[str]:
-    """Say how the pick stands to the rest in accuracy."""
-    others = [row for row in equal if row != pick]
-    tested = f" on {count(facts.tested)} held-out rows" if facts.tested else ""
-    if not others:
-        return _clear_winner(facts, pick, tested)
-    error = standard_error(pick.accuracy or 0, facts.tested)
-    bound = f" ± {100 * error:.{facts.digits}f}" if error else ""
-    mine = f"{facts.percent(pick.accuracy)}{bound}"
-    if best == pick:
-        return [
-            f"It has the highest accuracy{tested} ({mine}), and of the {len(others) + 1} settings "
-            f"within the sampling error of it none is cheaper{costs(pick)}."
-        ]
-    return [
-        f"{len(others) + 1} of {len(facts.rows)} settings are equally accurate within the sampling "
-        f"error{tested} ({mine}; the highest is {facts.percent(best.accuracy)}, {sized(best)}), "
-        f"and this is the cheapest of them{costs(pick)}."
-    ]
+@dataclass(frozen=True)
+class _Judge:
+    """Makes the sentences from what was measured; one that has nothing to say is empty."""
 
+    rows: list[Measured]
+    tested: int
+    linear: float | None
+    majority: float | None
+    best: Measured | None
 
-def _clear_winner(facts: _Facts, pick: Measured, tested: str) -> list[str]:
-    rest = best_accuracy(row for row in facts.rows if row.method != pick.method)
-    if rest is None:
-        return [f"It has the highest accuracy{tested} ({facts.percent(pick.accuracy)})."]
-    if rest.features == pick.features:
-        where = f" at {count(pick.features)} features"
-        return [
-            f"{upper(name_of(pick))} {verb(pick)} more accurate here{where} than every other "
-            f"method{tested} ({facts.percent(pick.accuracy)} against "
-            f"{facts.percent(rest.accuracy)} for {name_of(rest)})."
-        ]
-    return [
-        f"It has the highest accuracy{tested} ({facts.percent(pick.accuracy)}; the next is "
-        f"{sized(rest)}, {facts.percent(rest.accuracy)})."
-    ]
+    @property
+    def _digits(self) -> int:
+        """As many as the test rows support: two once the error is below .05 points."""
+        error = standard_error(self.best.accuracy or 0.5, self.tested) if self.best else 0.01
+        return 2 if 0 < error < 5e-4 else 1
 
+    def _percent(self, accuracy: float | None) -> str:
+        return share(accuracy, self._digits)
 
-def _other_side(facts: _Facts, pick: Measured, equal: Sequence[Measured]) -> list[str]:
-    """Set Nyström against our maps, whichever of them won."""
-    rivals = [row for row in facts.rows if (row.ours if pick.nystroem else row.nystroem)]
-    rival = best_accuracy([r for r in rivals if r.features == pick.features] or rivals)
-    if rival is None:
-        return []
-    named = rival == best_accuracy(row for row in facts.rows if row.method != pick.method)
-    said = []
-    if rival in equal:
-        said.append(
-            f"{sized(rival)} {verb(rival)} equally accurate ({facts.percent(rival.accuracy)})"
+    @property
+    def _on_rows(self) -> str:
+        return f" on {count(self.tested)} held-out rows" if self.tested else ""
+
+    def _as_accurate(self, one: float, other: float) -> bool:
+        return as_accurate(one, other, self.tested)
+
+    def why(self, pick: Measured, best: Measured, equal: Sequence[Measured]) -> str:
+        """Say how the pick stands to the rest in accuracy."""
+        if len(equal) == 1:
+            return self._clear_winner(pick)
+        error = standard_error(pick.accuracy or 0, self.tested)
+        bound = f" ± {100 * error:.{self._digits}f}" if error else ""
+        mine = f"{self._percent(pick.accuracy)}{bound}"
+        if best == pick:
+            return (
+                f"It has the highest accuracy{self._on_rows} ({mine}), and of the {len(equal)} "
+                f"settings within the sampling error of it none is cheaper{_costs(pick)}."
+            )
+        return (
+            f"{len(equal)} of {len(self.rows)} settings are equally accurate within the sampling "
+            f"error{self._on_rows} ({mine}; the highest is {self._percent(best.accuracy)}, "
+            f"{best.sized}), and this is the cheapest of them{_costs(pick)}."
         )
-    elif not named:
-        reach = verb(rival, "reaches", "reach")
-        said.append(f"{sized(rival)} {reach} {facts.percent(rival.accuracy)}")
-    said += filter(None, [speed(pick, rival)])
-    return [upper("; ".join(said)) + "."] if said else []
 
+    def _clear_winner(self, pick: Measured) -> str:
+        mine = self._percent(pick.accuracy)
+        highest = f"It has the highest accuracy{self._on_rows} ({mine}"
+        rest = best_accuracy(row for row in self.rows if row.method != pick.method)
+        if rest is None:
+            return f"{highest})."
+        if rest.features == pick.features:
+            return (
+                f"{_upper(pick.name)} {pick.verb()} more accurate here at {count(pick.features)} "
+                f"features than every other method{self._on_rows} ({mine} against "
+                f"{self._percent(rest.accuracy)} for {rest.name})."
+            )
+        return f"{highest}; the next is {rest.sized}, {self._percent(rest.accuracy)})."
 
-def _bargain(facts: _Facts, pick: Measured) -> list[str]:
-    """Name what is much faster for next to no accuracy: the choice is the reader's."""
-    near = [
-        row
-        for row in facts.rows
-        if row.micros and row.accuracy is not None and (pick.accuracy or 0) - row.accuracy <= SMALL
-    ]
-    if not near or not pick.micros:
-        return []
-    row = _cheapest(near)
-    less = 100 * ((pick.accuracy or 0) - (row.accuracy or 0))
-    ratio = pick.micros / (row.micros or 1)
-    if ratio < BARGAIN:
-        return []
-    return [
-        f"If {less:.{facts.digits}f} points do not matter, {sized(row)} "
-        f"({facts.percent(row.accuracy)}) {verb(row)} {times(ratio)} times faster per row."
-    ]
+    def other_side(self, pick: Measured, equal: Sequence[Measured]) -> str:
+        """Set Nyström against our maps, whichever of them won."""
+        rivals = [
+            row for row in self.rows if (row.is_ours if pick.is_nystroem else row.is_nystroem)
+        ]
+        rival = best_accuracy([r for r in rivals if r.features == pick.features] or rivals)
+        if rival is None:
+            return ""
+        named = rival == best_accuracy(row for row in self.rows if row.method != pick.method)
+        said, accuracy = [], self._percent(rival.accuracy)
+        if rival in equal:
+            said.append(f"{rival.sized} {rival.verb()} equally accurate ({accuracy})")
+        elif not named:
+            said.append(f"{rival.sized} {rival.verb('reaches', 'reach')} {accuracy}")
+        said += filter(None, [_speed(pick, rival)])
+        return _upper("; ".join(said)) + "." if said else ""
 
+    def bargain(self, pick: Measured) -> str:
+        """Name what is much faster for next to no accuracy: the choice is the reader's."""
+        mine = pick.accuracy or 0
+        near = [r for r in self.rows if r.micros and r.accuracy is not None]
+        near = [row for row in near if mine - (row.accuracy or 0) <= SMALL]
+        if not near or not pick.micros:
+            return ""
+        row = _cheapest(near)
+        ratio = pick.micros / (row.micros or 1)
+        if ratio < BARGAIN:
+            return ""
+        return (
+            f"If {100 * (mine - (row.accuracy or 0)):.{self._digits}f} points do not matter, "
+            f"{row.sized} ({self._percent(row.accuracy)}) {row.verb()} {_times(ratio)} times "
+            "faster per row."
+        )
 
-def _plain_features(facts: _Facts, pick: Measured) -> list[str]:
-    """Say what compression gains over plain random features of the same number."""
-    plain = next(
-        (r for r in facts.rows if r.method == "random" and r.features == pick.features), None
-    )
-    if plain is None or not pick.ours or plain.accuracy is None:
-        return []
-    if as_accurate(plain.accuracy, pick.accuracy or 0, facts.tested):
+    def plain_features(self, pick: Measured) -> str:
+        """Say what compression gains over plain random features of the same number."""
+        same = [r for r in self.rows if (r.method, r.features) == ("random", pick.features)]
+        plain = same[0] if same else None
+        if plain is None or not pick.is_ours or plain.accuracy is None:
+            return ""
+        if not self._as_accurate(plain.accuracy, pick.accuracy or 0):
+            gain = 100 * ((pick.accuracy or 0) - plain.accuracy)
+            return f"Plain random features of the same number are {gain:.1f} points less accurate."
         nearer = ""
         if pick.error and plain.error and pick.error < plain.error:
-            ratio = times(plain.error / pick.error)
+            ratio = _times(plain.error / pick.error)
             nearer = f"; their kernel error is {number(plain.error)}, {ratio} times as large"
-        return [f"Plain random features of the same number are as accurate here{nearer}."]
-    gain = 100 * ((pick.accuracy or 0) - plain.accuracy)
-    return [f"Plain random features of the same number are {gain:.1f} points less accurate."]
+        return f"Plain random features of the same number are as accurate here{nearer}."
+
+    def against_linear(self, accuracy: float) -> str:
+        """Say what features gain over the columns themselves."""
+        if self.linear is None:
+            return ""
+        return (
+            f"A linear model on the raw columns reaches {self._percent(self.linear)}, "
+            f"{100 * (accuracy - self.linear):.{self._digits}f} points less."
+        )
+
+    def against_majority(self, accuracy: float) -> str:
+        """Warn where nothing was learned."""
+        if self.majority is None or not self._as_accurate(self.majority, accuracy):
+            return ""
+        return (
+            f"Mind that always answering the commonest class is right for {share(self.majority)} "
+            "of the rows: nothing has been learned that would beat it."
+        )
+
+    def linear_is_enough(self, linear: float, best: Measured) -> dict[str, str]:
+        """Recommend no features at all."""
+        accuracy = best.accuracy or 0
+        more = linear > accuracy and not self._as_accurate(accuracy, linear)
+        how = "more accurate than" if more else "as accurate, within the sampling error, as"
+        reason = (
+            f"It is {how} the best feature map{self._on_rows} ({self._percent(linear)} against "
+            f"{self._percent(best.accuracy)} for {best.sized}), and it needs no features at all."
+        )
+        sentences = filter(None, [reason, self.against_majority(linear)])
+        return {"text": "Use a linear model on the raw columns.", "reason": " ".join(sentences)}
+
+    def without_accuracy(self, results: Results) -> dict[str, str]:
+        """Speak of what there is: kernel errors, or the model alone."""
+        near = [row for row in self.rows if row.error is not None]
+        if near:
+            best = min(near, key=lambda row: row.error or 0)
+            reason = (
+                f"Accuracies were not measured; {best.name} {best.verb()} nearest to the exact "
+                f"kernel (error {number(best.error)})."
+            )
+            return {"text": f"Use {best.sized}.", "reason": reason}
+        accuracy = finite(section(results, "model").get("accuracy"))
+        if accuracy is None:
+            return {"text": "No recommendation: nothing was compared.", "reason": ""}
+        tested = finite(section(results, "data").get("test_rows"))
+        where = f"{count(tested)} held-out rows" if tested else "held-out rows"
+        sentences = [
+            f"That was measured on {where}; other methods were not compared.",
+            self.against_linear(accuracy),
+            self.against_majority(accuracy),
+        ]
+        text = f"The model is right for {share(accuracy)} of the rows it has not seen."
+        return {"text": text, "reason": " ".join(filter(None, sentences))}
 
 
-def _against_linear(facts: _Facts, pick: Measured) -> list[str]:
-    if facts.linear is None:
-        return []
-    less = 100 * ((pick.accuracy or 0) - facts.linear)
-    return [
-        f"A linear model on the raw columns reaches {facts.percent(facts.linear)}, "
-        f"{less:.{facts.digits}f} points less."
-    ]
-
-
-def _against_majority(facts: _Facts, accuracy: float) -> list[str]:
-    if facts.majority is None or not as_accurate(facts.majority, accuracy, facts.tested):
-        return []
-    return [
-        f"Mind that always answering the commonest class is right for {share(facts.majority)} of "
-        "the rows: nothing has been learned that would beat it."
-    ]
-
-
-def _linear_is_enough(facts: _Facts, best: Measured) -> dict[str, str]:
-    tested = f" on {count(facts.tested)} held-out rows" if facts.tested else ""
-    more = (facts.linear or 0) > (best.accuracy or 0) and not as_accurate(
-        best.accuracy or 0, facts.linear or 0, facts.tested
-    )
-    how = "more accurate than" if more else "as accurate, within the sampling error, as"
-    sentences = [
-        f"It is {how} the best feature map{tested} ({facts.percent(facts.linear)} against "
-        f"{facts.percent(best.accuracy)} for {sized(best)}), and it needs no features at all.",
-        *_against_majority(facts, facts.linear or 0),
-    ]
-    return {"text": "Use a linear model on the raw columns.", "reason": " ".join(sentences)}
-
-
-def _without_accuracy(facts: _Facts, results: Results) -> dict[str, str]:
-    """Speak of what there is: kernel errors, or the model alone."""
-    near = [row for row in facts.rows if row.error is not None]
-    if near:
-        best = min(near, key=lambda row: row.error or 0)
-        return {
-            "text": f"Use {sized(best)}.",
-            "reason": f"Accuracies were not measured; {name_of(best)} {verb(best)} nearest to the "
-            f"exact kernel (error {number(best.error)}).",
-        }
-    accuracy = finite(section(results, "model").get("accuracy"))
-    if accuracy is None:
-        return {"text": "No recommendation: nothing was compared.", "reason": ""}
-    tested = finite(section(results, "data").get("test_rows"))
-    where = f" on {count(tested)} held-out rows" if tested else " on held-out rows"
-    return {
-        "text": f"The model is right for {share(accuracy)} of the rows it has not seen.",
-        "reason": " ".join(
-            [
-                f"That was measured{where}; other methods were not compared.",
-                *_against_linear(facts, Measured("", 0, None, accuracy, None, None, None)),
-                *_against_majority(facts, accuracy),
-            ]
-        ),
-    }
-
-
-def _majority(results: Results) -> float | None:
-    counts = [finite(value) or 0.0 for value in section(results, "data").get("class_counts") or ()]
-    return max(counts) / sum(counts) if sum(counts) > 0 else None
-
-
-def name_of(row: Measured) -> str:
-    """Return a method as it stands in a sentence."""
-    return _PLURALS.get(row.method, row.title)
-
-
-def verb(row: Measured, one: str = "is", many: str = "are") -> str:
-    """Return the form of a verb that goes with the method's name."""
-    return many if row.method in _PLURALS else one
-
-
-def sized(row: Measured) -> str:
-    """Return a method with its number of features."""
-    name, n = name_of(row), count(row.features)
-    return f"{n} {name}" if row.method in _PLURALS else f"{name} with {n} features"
-
-
-def upper(sentence: str) -> str:
-    """Return a sentence that begins with a capital letter."""
+def _upper(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def times(ratio: float) -> str:
-    """Return how many times one is the other."""
+def _times(ratio: float) -> str:
     return f"{ratio:.1f}" if ratio < 9.95 else f"{ratio:,.0f}"
 
 
-def costs(row: Measured) -> str:
+def _costs(row: Measured) -> str:
     """Return time per row and size in brackets, as far as they are known."""
-    said = []
-    if row.micros is not None:
-        said.append(f"{micros(row.micros)} per row")
-    if row.size is not None:
-        said.append(size(row.size))
+    said = [f"{micros(row.micros)} per row"] if row.micros is not None else []
+    said += [size(row.size)] if row.size is not None else []
     return f" ({', '.join(said)})" if said else ""
 
 
-def speed(one: Measured, other: Measured) -> str:
+def _speed(one: Measured, other: Measured) -> str:
     """Say which of two is faster; with their sizes where these differ."""
     if not one.micros or not other.micros:
         return ""
-    name = name_of if one.features == other.features else sized
+    names = {row: row.name if one.features == other.features else row.sized for row in (one, other)}
     ratio = other.micros / one.micros
     if 1 / SAME_SPEED < ratio < SAME_SPEED:
-        return f"{name(one)} and {name(other)} are equally fast per row"
+        return f"{names[one]} and {names[other]} are equally fast per row"
     fast, slow = (one, other) if ratio > 1 else (other, one)
     return (
-        f"{name(fast)} {verb(fast)} {times(max(ratio, 1 / ratio))} times faster per row than "
-        f"{name(slow)} ({micros(fast.micros)} against {micros(slow.micros)})"
+        f"{names[fast]} {fast.verb()} {_times(max(ratio, 1 / ratio))} times faster per row than "
+        f"{names[slow]} ({micros(fast.micros)} against {micros(slow.micros)})"
     )

@@ -26,6 +26,7 @@ LEARNERS = {
     "svm": "linear support vector machine",
     "logistic": "logistic regression",
     "ridge": "ridge classifier",
+    "sgd": "linear model by stochastic gradient descent",
 }
 PHASES = {
     "data": "bring the data to disk",
@@ -84,17 +85,30 @@ def what_was_run(results: Results) -> Section | None:
     """Return which kernel, map, model and machine."""
     model, machine = section(results, "model"), section(results, "machine")
     command = results.get("command")
+    cores, memory = machine.get("cores"), finite(machine.get("memory_bytes"))
+    hardware = [
+        f"{count(cores)} cores" if cores else None,
+        f"{size(memory)} memory" if memory is not None else None,
+        machine.get("platform"),
+    ]
+    known = [key for key in ("workers", "threads") if finite(machine.get(key)) is not None]
+    workers = [f"{count(machine[key])} {key}" for key in known]
+    scheduler = machine.get("scheduler")
     pairs = [
         ("kernel", _kernel(section(results, "kernel"))),
         ("feature map", _feature_map(model, section(results, "selection"))),
         ("model", _model(model)),
-        ("machine", _machine(machine)),
-        ("computed on", _scheduler(machine)),
+        ("machine", _listed(hardware)),
+        ("computed on", _listed([scheduler, *workers]) if scheduler else None),
         ("command", Cell(str(command), code=True) if command else None),
     ]
     if all(value is None for _, value in pairs):
         return None
     return Section("run", "What was run", "What was run", [("facts", pairs)])
+
+
+def _listed(parts: Sequence[Any]) -> str | None:
+    return ", ".join(str(part) for part in parts if part) or None
 
 
 def _kernel(kernel: dict[str, Any]) -> str | None:
@@ -108,16 +122,15 @@ def _kernel(kernel: dict[str, Any]) -> str | None:
 
 def _feature_map(model: dict[str, Any], chosen: dict[str, Any]) -> str | None:
     kept = finite(model.get("n_components")) or finite(chosen.get("chosen_size"))
+    candidates, rows = chosen.get("n_candidates"), chosen.get("n_rows")
     method = model.get("method") or chosen.get("method")
-    if not method:
-        return None
-    said = [title_of(str(method))]
-    said += [f"{count(kept)} features"] if kept else []
-    if chosen.get("n_candidates"):
-        said.append(f"of {count(chosen['n_candidates'])} candidates")
-    if chosen.get("n_rows"):
-        said.append(f"chosen on {count(chosen['n_rows'])} rows")
-    return ", ".join(said)
+    said = [
+        title_of(str(method)),
+        f"{count(kept)} features" if kept else None,
+        f"of {count(candidates)} candidates" if candidates else None,
+        f"chosen on {count(rows)} rows" if rows else None,
+    ]
+    return _listed(said) if method else None
 
 
 def _model(model: dict[str, Any]) -> str | None:
@@ -133,36 +146,20 @@ def _model(model: dict[str, Any]) -> str | None:
     return said
 
 
-def _machine(machine: dict[str, Any]) -> str | None:
-    cores, memory = machine.get("cores"), finite(machine.get("memory_bytes"))
-    said = [
-        f"{count(cores)} cores" if cores else "",
-        f"{size(memory)} memory" if memory is not None else "",
-        str(machine.get("platform") or ""),
-    ]
-    return ", ".join(filter(None, said)) or None
-
-
-def _scheduler(machine: dict[str, Any]) -> str | None:
-    if not machine.get("scheduler"):
-        return None
-    known = [key for key in ("workers", "threads") if finite(machine.get(key)) is not None]
-    return ", ".join([str(machine["scheduler"]), *(f"{count(machine[k])} {k}" for k in known)])
-
-
 def the_data(results: Results) -> Section:
     """Return the shape of the data and how often each class occurs."""
     data = section(results, "data")
-    shuffled = data.get("shuffled")
+    shuffled, blocks = data.get("shuffled"), data.get("blocks")
+    each = f" of {size(data['block_bytes'])}" if data.get("block_bytes") else ""
     pairs = [
-        ("rows", _known(data.get("rows"), count, zero=True)),
+        ("rows", None if data.get("rows") is None else count(data["rows"])),
         ("to learn from", _known(data.get("train_rows"), count)),
         ("held out", _known(data.get("test_rows"), count)),
         ("columns", _known(data.get("columns"), count)),
         ("classes", _known(len(data.get("classes") or ()), count)),
         ("numbers", data.get("dtype")),
         ("size", _known(data.get("bytes"), size)),
-        ("blocks", _blocks(data)),
+        ("blocks", count(blocks) + each if blocks else None),
         ("order", None if shuffled is None else "shuffled" if shuffled else "as given"),
         ("source", data.get("source")),
         ("store", data.get("path")),
@@ -170,15 +167,8 @@ def the_data(results: Results) -> Section:
     return Section("data", "Data", "The data", [("brief_facts", pairs), *_class_counts(data)])
 
 
-def _known(value: Any, show: Callable[[Any], str], *, zero: bool = False) -> str | None:
-    return show(value) if value or (zero and value is not None) else None
-
-
-def _blocks(data: dict[str, Any]) -> str | None:
-    if not data.get("blocks"):
-        return None
-    each = f" of {size(data['block_bytes'])}" if data.get("block_bytes") else ""
-    return count(data["blocks"]) + each
+def _known(value: Any, show: Callable[[Any], str]) -> str | None:
+    return show(value) if value else None
 
 
 def _class_counts(data: dict[str, Any]) -> list[Block]:
@@ -192,13 +182,8 @@ def _class_counts(data: dict[str, Any]) -> list[Block]:
     texts = [f"{count(c)} ({share(c / total)})" for c in values]
     blocks: list[Block] = [("chart", charts.bars(shown, values, "rows", texts))]
     if len(known) > MOST_CLASSES:
-        blocks.append(
-            (
-                "note",
-                f"The {MOST_CLASSES} commonest of {count(len(known))} classes; the rarest has "
-                f"{count(known[-1][1])} rows.",
-            )
-        )
+        said = f"The {MOST_CLASSES} commonest of {count(len(known))} classes; the rarest has "
+        blocks.append(("note", said + f"{count(known[-1][1])} rows."))
     return [("figures", [Titled("Rows of each class", blocks)])]
 
 
@@ -273,17 +258,17 @@ def _planned_peak(results: Results, planned: dict[str, Any]) -> float | None:
 
 
 def _planned(planned: dict[str, Any]) -> list[tuple[str, str | None]]:
-    shown = [
-        ("blocks", "blocks", count),
-        ("tasks", "tasks", count),
-        ("to read", "bytes_read", size),
-        ("to write", "bytes_written", size),
-        ("time", "seconds", seconds),
-        ("peak of a worker", "peak_worker_bytes", size),
-        ("peak of the driver", "peak_driver_bytes", size),
-    ]
-    found = [(name, total(planned.get(key)), show) for name, key, show in shown]
-    return [(name, show(value) if value is not None else None) for name, value, show in found]
+    shown = {
+        "blocks": ("blocks", count),
+        "tasks": ("tasks", count),
+        "to read": ("bytes_read", size),
+        "to write": ("bytes_written", size),
+        "time": ("seconds", seconds),
+        "peak of a worker": ("peak_worker_bytes", size),
+        "peak of the driver": ("peak_driver_bytes", size),
+    }
+    found = [(name, total(planned.get(key)), show) for name, (key, show) in shown.items()]
+    return [(name, None if value is None else show(value)) for name, value, show in found]
 
 
 def total(value: Any) -> float | None:
@@ -303,8 +288,7 @@ def _compared(name: str, planned: Any, measured: Any, show: Any) -> tuple[str, .
 
 def settings(results: Results) -> Section | None:
     """Return every setting, the seed and the versions; None when none was recorded."""
-    seed = results.get("seed")
-    used = renamed(({"seed": seed} if seed is not None else {}) | section(results, "settings"))
+    used = _used(results)
     built = {"rfcdask": results.get("rfcdask"), **section(results, "versions")}
     known = {key: value for key, value in built.items() if value is not None}
     if not used and known.keys() <= {"rfcdask"}:
@@ -323,34 +307,31 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
+def _used(results: Results) -> dict[str, Any]:
+    """Return the settings, with the seed first, which older results have beside them."""
+    seed = results.get("seed")
+    return renamed(({"seed": seed} if seed is not None else {}) | section(results, "settings"))
+
+
 def reproduce(results: Results) -> Section | None:
     """Return the command that does it all again; None when nobody said which it was."""
-    command = command_of(results)
+    command = str(results.get("command") or "").strip()
     if not command:
         return None
+    options = [_option(name, value) for name, value in _used(results).items()]
+    new = [option for option in options if option and option.split()[0] not in command.split()]
     said = "The same seed and data give the same selection, whatever the machine; times differ."
-    return Section("reproduce", "Do it again", "Do it again", [("code", command), ("note", said)])
-
-
-def command_of(results: Results) -> str:
-    """Return a command line with the settings that were used, one per line."""
-    said = str(results.get("command") or "").strip()
-    if not said:
-        return ""
-    seed = results.get("seed")
-    given = renamed(({"seed": seed} if seed is not None else {}) | section(results, "settings"))
-    options = [_option(name, value) for name, value in given.items()]
-    wanted = [option for option in options if option and option.split()[0] not in said.split()]
-    return " \\\n    ".join([said, *wanted])
+    blocks = [("code", " \\\n    ".join([command, *new])), ("note", said)]
+    return Section("reproduce", "Do it again", "Do it again", blocks)
 
 
 def _option(name: str, value: Any) -> str:
     """Return a setting as an option; nothing for what is left to the data."""
-    option = f"--{name.replace('_', '-')}"
+    option = shlex.quote(f"--{name.replace('_', '-')}")
     if value is None or value == "auto":
         return ""
     if isinstance(value, bool):
-        off = "--one-based" if name == "zero_based" else f"--no-{option[2:]}"
+        off = "--one-based" if name == "zero_based" else option.replace("--", "--no-", 1)
         return option if value else off
     text = ",".join(map(_text, value)) if isinstance(value, list | tuple) else _text(value)
     return f"{option} {shlex.quote(text)}"
