@@ -1,4 +1,4 @@
-"""Schedulers and workers as users start them: programs of their own, elsewhere, with TLS."""
+"""Programs as users start them: the command line, and schedulers and workers elsewhere."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 from distributed import Client
 from distributed.security import Security
 
+SCRIPTS = Path(sys.executable).parent
 PATIENCE = 60
 """Seconds for a program to start on a busy machine."""
 
@@ -21,6 +22,36 @@ def bare_environment(**more: str) -> dict[str, str]:
     """Return what another machine would have of this process's environment: nearly nothing."""
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     return kept | more
+
+
+def user_environment(**more: str) -> dict[str, str]:
+    """Return a user's environment: no scheduler, warnings as they are by default."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("DASK_", "PYTHONWARN"))}
+    return kept | {"PATH": f"{SCRIPTS}:{os.environ['PATH']}", "COLUMNS": "100"} | more
+
+
+def start_cli(
+    *args: str | Path, cwd: Path | None = None, script: str = "rfcdask", **environment: str
+) -> subprocess.Popen[str]:
+    """Start an installed script in a process of its own."""
+    return subprocess.Popen(
+        [SCRIPTS / script, *args],
+        cwd=cwd,
+        env=user_environment(**environment),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run_cli(*args: str | Path, timeout: int = 250, **how: Any) -> subprocess.CompletedProcess[str]:
+    """Run an installed script to its end, as :func:`start_cli` starts it."""
+    with start_cli(*args, **how) as process:
+        try:
+            said = process.communicate(timeout=timeout)
+        finally:
+            process.kill()
+    return subprocess.CompletedProcess(process.args, process.returncode, *said)
 
 
 @contextmanager

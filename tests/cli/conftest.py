@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,33 +12,11 @@ import numpy as np
 import pytest
 
 from rfcdask.cli import main
+from tests.programs import run_cli
 
-SCRIPTS = Path(sys.executable).parent
 COLUMNS = "a,b,c,d"
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def environment(**more: str) -> dict[str, str]:
-    """Return a user's environment: no scheduler, warnings as they are by default."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("DASK_", "PYTHONWARN"))}
-    return kept | {"PATH": f"{SCRIPTS}:{os.environ['PATH']}", "COLUMNS": "100"} | more
-
-
-def run_cli(
-    *args: str, cwd: Path, script: str = "rfcdask", env: dict[str, str] | None = None, **more: Any
-) -> subprocess.CompletedProcess[str]:
-    """Call the installed script in a process of its own."""
-    return subprocess.run(
-        [str(SCRIPTS / script), *args],
-        cwd=cwd,
-        env=environment(**(env or {})),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-        **more,
-    )
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from rfcdask.data.columns import Names
 from rfcdask.data.errors import DataError
 from rfcdask.persist.models import describe
 from rfcdask.pipeline.settings import READING
-from tests.cli.conftest import run_cli
+from tests.programs import run_cli
 
 NAMES = ("age", "height", "wind speed", "dose")
 LABEL = "status"

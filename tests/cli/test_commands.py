@@ -13,7 +13,8 @@ import pytest
 import zarr
 
 import rfcdask as rf
-from tests.cli.conftest import Cli, make_rows, run_cli, write_csv
+from tests.cli.conftest import Cli, make_rows, write_csv
+from tests.programs import run_cli
 
 BAD = {
     "ingest-missing-file": ("ingest nowhere.csv bad.zarr", "nowhere.csv does not exist"),
@@ -82,9 +83,7 @@ def test_more_bad_input(name: str, call: Any, files: Path, model: Path) -> None:
     assert not list(files.glob("bad*"))
 
 
-def test_what_will_not_fit_is_refused_before_anything_is_written(
-    call: Any, files: Path, store: Path
-) -> None:
+def test_what_will_not_fit_is_refused_first(call: Any, files: Path, store: Path) -> None:
     size = ("--n-components", "2000000", "--n-candidates", "3000000")
     done = run_cli("fit", "store.zarr", "bad", *size, cwd=files)
     assert (done.returncode, done.stdout) == (3, "")
@@ -269,7 +268,7 @@ def test_a_cluster_gives_the_same_and_is_used(
             done = cli("score", "fitted", "store.zarr", "--json", "--scheduler", address)
         else:
             env = {"DASK_SCHEDULER_ADDRESS": address}
-            done = cli("score", "fitted", "store.zarr", "--json", env=env)
+            done = cli("score", "fitted", "store.zarr", "--json", **env)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout) == json.loads(alone.stdout)
         assert cluster_client.run_on_scheduler(tasks) > before

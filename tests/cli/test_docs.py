@@ -13,8 +13,8 @@ import click
 import pytest
 
 from rfcdask.cli import EXIT_CODES, main
-from tests.cli.conftest import environment
 from tests.cli.test_examples import parse
+from tests.programs import user_environment
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -55,7 +55,12 @@ def test_the_makefile_makes_everything_once(files: Path, tmp_path: Path) -> None
 
 def make(folder: Path, *args: str) -> str:
     done = subprocess.run(
-        ["make", *args], cwd=folder, env=environment(), capture_output=True, text=True, check=False
+        ["make", *args],
+        cwd=folder,
+        env=user_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

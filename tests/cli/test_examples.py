@@ -18,7 +18,8 @@ import pytest
 
 import rfcdask as rf
 from rfcdask.cli import main
-from tests.cli.conftest import environment, make_rows, run_cli
+from tests.cli.conftest import make_rows
+from tests.programs import run_cli, user_environment
 
 ORDER = ["ingest", "synthesize", "tune", "plan", "fit", "info", "transform", "predict", "score"]
 ORDER += ["compare", "report", "fetch"]
@@ -87,7 +88,7 @@ def run_shell(line: str, folder: Path) -> str:
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", line],
         cwd=folder,
-        env=environment(),
+        env=user_environment(),
         capture_output=True,
         text=True,
         check=False,

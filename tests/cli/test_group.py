@@ -13,7 +13,7 @@ import pytest
 
 import rfcdask
 from rfcdask.cli import EXIT_CODES, SECTIONS, main, rfc
-from tests.cli.conftest import environment, run_cli
+from tests.programs import run_cli, user_environment
 
 HEAVY = ("numba", "sklearn", "scipy", "zarr", "dask.array", "distributed", "pandas", "numpy")
 NAMES = [name for name in main.list_commands(click.Context(main)) if name != "run"]
@@ -25,7 +25,7 @@ def imported(statement: str) -> set[str]:
         capture_output=True,
         text=True,
         check=True,
-        env=environment(),
+        env=user_environment(),
     )
     return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
 
@@ -64,7 +64,7 @@ except AttributeError as error:
 else:
     raise AssertionError
 """
-    subprocess.run([sys.executable, "-c", script], check=True, env=environment())
+    subprocess.run([sys.executable, "-c", script], check=True, env=user_environment())
 
 
 def test_type_checkers_and_python_see_the_same_names() -> None:

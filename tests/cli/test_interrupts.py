@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 
 import rfcdask as rf
 from rfcdask.cli import main
-from tests.cli.conftest import SCRIPTS, environment, run_cli
+from tests.programs import run_cli, start_cli, user_environment
 
 FIT = ("fit", "many.zarr", "model", "--method", "random", "--n-components", "40", "--epochs")
 
@@ -28,17 +28,6 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     y = np.where(X[:, 0] * X[:, 1] > 0, "same", "opposite")
     rf.ingest((X, y), folder / "many.zarr", block_size=600 * 20)
     return folder
-
-
-def start(*args: str, cwd: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [str(SCRIPTS / "rfcdask"), *args],
-        cwd=cwd,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def stop_when(process: subprocess.Popen[str], there: Any, how: signal.Signals) -> tuple[str, str]:
@@ -61,7 +50,7 @@ def test_a_fit_goes_on_whatever_stopped_it(many: Path) -> None:
     assert whole.returncode == 0, whole.stderr
     checkpoint = many / "model.unfinished" / "training.npz"
 
-    first = start(*FIT, "40", "-q", cwd=many)
+    first = start_cli(*FIT, "40", "-q", cwd=many)
     stop_when(first, checkpoint.exists, signal.SIGKILL)
     assert first.returncode == -signal.SIGKILL
     assert not (many / "model").exists()
@@ -74,7 +63,7 @@ def test_a_fit_goes_on_whatever_stopped_it(many: Path) -> None:
     assert "was begun with epochs=40, not 7: give the same to go on" in other.stderr
 
     at = checkpoint.stat().st_mtime_ns
-    second = start(*FIT, "40", cwd=many)
+    second = start_cli(*FIT, "40", cwd=many)
     _, said = stop_when(second, lambda: checkpoint.stat().st_mtime_ns > at, signal.SIGINT)
     assert second.returncode == 130
     assert f"Going on with {many / 'model.unfinished'}." in said
@@ -93,7 +82,7 @@ def test_a_terminated_ingest_is_resumed_and_never_seen_half(many: Path) -> None:
     np.save(many / "rows.npy", rows)
     args = ("ingest", "rows.npy", "half.zarr", "--block-size", "6400")
     work = many / "half.zarr.unfinished"
-    process = start(*args, cwd=many)
+    process = start_cli(*args, cwd=many)
     _, said = stop_when(process, lambda: len(list(work.glob("X/c/*"))) > 40, signal.SIGTERM)
     assert process.returncode == 143
     assert "half.zarr.unfinished keeps what is done" in said.splitlines()[-1]
@@ -124,7 +113,7 @@ def test_a_reader_that_goes_away_is_no_error(many: Path) -> None:
     done = subprocess.run(
         ["bash", "-c", "rfcdask predict ridge many.zarr -q | head -n 2; echo ${PIPESTATUS[0]}"],
         cwd=many,
-        env=environment(),
+        env=user_environment(),
         capture_output=True,
         text=True,
         check=True,
@@ -143,7 +132,7 @@ def test_closed_streams_are_no_error(many: Path, ending: str) -> None:
     done = subprocess.run(
         ["bash", "-c", f"rfcdask ingest many.zarr {dest} {ending}"],
         cwd=many,
-        env=environment(),
+        env=user_environment(),
         capture_output=True,
         text=True,
         check=False,

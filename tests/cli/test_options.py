@@ -14,7 +14,9 @@ import pytest
 import rfcdask as rf
 from rfcdask.cli import main
 from rfcdask.cli.options import RENAMED
+from rfcdask.pipeline.report.sections import reproduce
 from rfcdask.pipeline.settings import Settings
+from tests.cli.test_examples import parse
 from tests.pages import ROOT
 
 CONTEXT = click.Context(main)
@@ -85,6 +87,26 @@ def test_old_options_are_listed_for_people() -> None:
         text = (ROOT / page).read_text(encoding="utf-8")
         table = dict(re.findall(r"^ *\| `(--[a-z-]+)` \| `(--[a-z -]+)` \|", text, re.M))
         assert {old: table.get(old) for old in RENAMED} == RENAMED, page
+
+
+@pytest.mark.parametrize(
+    ("command", "settings"),
+    [
+        ("rfcdask run 'my data.csv'", Settings(label="late, or not", shuffle=False).to_dict()),
+        ("rfcdask run", Settings(label=False, sizes=[5, 9], zero_based=False).to_dict()),
+        ("rfcdask compare a.zarr", {"methods": ["jl", "giga"], "n_test": 5, "standardize": True}),
+        ("rfcdask run", {"seed": 7, "epochs": 4}),  # as older versions called it
+    ],
+)
+def test_the_command_of_a_report_can_be_typed(command: str, settings: dict[str, Any]) -> None:
+    found = reproduce({"command": command, "seed": 7, "settings": settings})
+    assert found is not None
+    parsed = parse(found.blocks[0][1].replace("\\\n", " ")).params
+    assert parsed["random_state"] == settings.get("random_state", 7)
+    for name, value in settings.items():
+        if name in parsed and value not in (None, "auto", False):
+            assert parsed[name] == value, name
+    assert parsed["no_label"] == (settings.get("label") is False)
 
 
 def test_old_settings_say_what_to_use(call: Any) -> None:

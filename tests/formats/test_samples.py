@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import pytest
 
 import rfcdask as rf
 from rfcdask.pipeline.settings import renamed
+from tests.programs import run_cli
 
 ARCHIVES = ("stores-1", "stores-2")
 MAPS = ("random", "compressed", "jl", "nystroem", "standardizer", "pca")
@@ -55,11 +54,9 @@ def test_models_load(folder: Path, expected: dict[str, np.ndarray], name: str) -
         np.testing.assert_array_equal(found, wanted)
 
 
-def rfcdask(*args: str, cwd: Path) -> str:
-    command = [sys.executable, "-m", "rfcdask", *args]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=250)
+def rfcdask(*args: str, cwd: Path) -> None:
+    done = run_cli(*args, cwd=cwd)
     assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_finished_runs_are_read(folder: Path) -> None:

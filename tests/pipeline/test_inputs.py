@@ -15,7 +15,8 @@ import rfcdask as rf
 from rfcdask.cli import main
 from rfcdask.data import DataError
 from rfcdask.pipeline import run_job
-from tests.pipeline.helpers import results_of, run
+from tests.pipeline.helpers import results_of
+from tests.programs import run_cli
 
 
 def iris_csv(path: Path, label: str = "class") -> Path:
@@ -29,7 +30,7 @@ def iris_csv(path: Path, label: str = "class") -> Path:
 
 def test_a_csv_with_names_as_labels(tmp_path: Path) -> None:
     path = iris_csv(tmp_path / "iris.csv")
-    ended = run(path, "--scheduler", "threads", cwd=tmp_path)
+    ended = run_cli("run", path, "--scheduler", "threads", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert "Report: " in ended.stdout
     results = results_of(tmp_path / "rfcdask-run")
@@ -51,7 +52,7 @@ def test_a_parquet_file(tmp_path: Path) -> None:
     columns = {f"x{i}": X[:, i] for i in range(X.shape[1])}
     parquet.write_table(pyarrow.table({"grape": y} | columns), tmp_path / "wine.parquet")
     where = ("--label", "grape", "--out", tmp_path / "out", "--scheduler", "threads")
-    ended = run(tmp_path / "wine.parquet", *where)
+    ended = run_cli("run", tmp_path / "wine.parquet", *where)
     assert ended.returncode == 0, ended.stderr
     results = results_of(tmp_path / "out")
     assert results["data"]["column_names"] == list(columns)
@@ -84,7 +85,7 @@ def test_a9a_as_svmlight_text(tmp_path: Path, shared_data: Path) -> None:
         X, y = stored["X_train"][:600].astype(float), stored["y_train"][:600]
     path = tmp_path / "a9a.txt"  # nothing in the name tells the format
     dump_svmlight_file(X, y, str(path), zero_based=False)
-    ended = run(path, "--out", tmp_path / "out", "--scheduler", "threads")
+    ended = run_cli("run", path, "--out", tmp_path / "out", "--scheduler", "threads")
     assert ended.returncode == 0, ended.stderr
     results = results_of(tmp_path / "out")
     assert results["data"]["rows"] == 600
@@ -107,7 +108,7 @@ def test_a_store_is_used_where_it_lies(tmp_path: Path) -> None:
     assert results["model"]["accuracy"] > results["linear"]["accuracy"] + 0.05
 
 
-def test_a_class_that_only_held_out_rows_have_does_not_stop_a_run(tmp_path: Path) -> None:
+def test_a_class_of_held_out_rows_alone_stops_no_run(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(200, 3)), np.arange(200) % 2
     y[17] = 7
@@ -174,7 +175,7 @@ def test_wide_sparse_rows_are_projected_when_asked(tmp_path: Path) -> None:
 def test_bad_calls_end_with_a_sentence(
     tmp_path: Path, args: list[str], code: int, message: str
 ) -> None:
-    ended = run(*args, cwd=tmp_path)
+    ended = run_cli("run", *args, cwd=tmp_path)
     assert ended.returncode == code
     assert message in ended.stderr
     assert "Traceback" not in ended.stderr
@@ -182,6 +183,6 @@ def test_bad_calls_end_with_a_sentence(
 
 
 def test_the_settings_can_be_listed(tmp_path: Path) -> None:
-    ended = run("--list-settings", cwd=tmp_path)
+    ended = run_cli("run", "--list-settings", cwd=tmp_path)
     assert ended.returncode == 0
     assert "refine=300" in ended.stdout

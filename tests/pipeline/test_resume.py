@@ -13,7 +13,8 @@ import pytest
 from rfcdask.pipeline import OtherRunError, comparable, run_job
 from rfcdask.pipeline.folder import RunExistsError
 from rfcdask.pipeline.phases import PHASES
-from tests.pipeline.helpers import SMALL, pairs, results_of, run, start
+from tests.pipeline.helpers import SMALL, pairs, results_of
+from tests.programs import run_cli, start_cli
 
 RACES = 8
 """A phase may end before the signal arrives; then its record is taken away and it begins anew."""
@@ -37,7 +38,7 @@ def stop_in(folder: Path, phase: int, number: int, *args: str) -> subprocess.Pop
         log = folder / "run.log"
         after = len(log.read_text()) if log.exists() else 0
         how = ["--resume"] if (folder / "run.json").exists() else [*args]
-        process = start("--out", folder, "--scheduler", "threads", *how)
+        process = start_cli("run", "--out", folder, "--scheduler", "threads", *how)
         assert wait_for(folder, f"phase {name}: begins", after, process), process.communicate()
         process.send_signal(number)
         process.wait(60)
@@ -58,7 +59,7 @@ def test_killed_in_every_phase_it_ends_the_same(whole: Path, tmp_path: Path, apa
         process.communicate()
         assert process.returncode == -signal.SIGKILL
         assert not (folder / "results.json").exists()
-    ended = run("--resume", "--out", folder, "--scheduler", "threads")
+    ended = run_cli("run", "--resume", "--out", folder, "--scheduler", "threads")
     assert ended.returncode == 0, ended.stderr
     assert comparable(results_of(folder)) == comparable(results_of(whole))
     assert ended.stderr.count("done before") == len(PHASES) - 1
@@ -76,10 +77,10 @@ def test_ctrl_c_says_how_to_go_on(whole: Path, tmp_path: Path) -> None:
     assert f"rfcdask run --resume --out {folder}" in stderr
     assert "Traceback" not in stderr
     assert "interrupted" in (folder / "run.log").read_text()
-    again = run("--out", folder)
+    again = run_cli("run", "--out", folder)
     assert again.returncode == 4
     assert "pass --resume to go on" in again.stderr
-    ended = run("--resume", "--out", folder, "--threads", "2", "--json")
+    ended = run_cli("run", "--resume", "--out", folder, "--threads", "2", "--json")
     assert ended.returncode == 0, ended.stderr
     assert '"recommendation"' in ended.stdout
     # Begun on threads, ended on a cluster: where the work was done makes no difference.
@@ -116,7 +117,7 @@ def test_changed_data_are_refused(tmp_path: Path) -> None:
 
 def stop_in_sample(folder: Path, source: Path) -> subprocess.Popen[str]:
     """Kill a run on a file as soon as its data are on disk."""
-    process = start(source, "--out", folder, "--scheduler", "threads")
+    process = start_cli("run", source, "--out", folder, "--scheduler", "threads")
     assert wait_for(folder, "phase plan: begins", 0, process), process.communicate()
     process.kill()
     process.communicate()

@@ -100,7 +100,7 @@ def test_a_compared_map_is_the_one_users_get(whole: Path) -> None:
     assert found[("compressed-labels", 16)]["kernel_error"] == pytest.approx(error, rel=1e-4)
 
 
-def test_the_same_with_any_number_of_workers_and_another_with_another_seed(
+def test_workers_change_nothing_and_seeds_do(
     whole: Path, tmp_path: Path, cluster_client: Any
 ) -> None:
     other = run_job(None, tmp_path / "two", settings=SMALL, scheduler=cluster_client)
