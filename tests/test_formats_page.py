@@ -71,8 +71,8 @@ def test_files_of_a_run() -> None:
 def test_settings_of_a_run() -> None:
     assert RESULTS_FORMAT == 1
     assert listed("### run.toml") == [name for name, _, _ in describe()]
-    for name, default, _ in describe():
-        assert f"| `{name}` | {default.replace(',', ', ')} |" in PAGE, name
+    for name, default, about in describe():
+        assert f"| `{name}` | {default.replace(',', ', ')} | {about} |" in PAGE, name
 
 
 def test_keys_of_the_configuration() -> None:

@@ -90,7 +90,7 @@ def list_option(
     def read(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> Any:
         try:
             return tuple(list_of(kind).read(",".join(value))) if value else default
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             raise click.BadParameter(f"{','.join(value)!r} must be {kind.takes}.") from None
 
     shown = f"{text}  [default: {','.join(map(str, default))}]" if default else text

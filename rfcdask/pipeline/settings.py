@@ -75,9 +75,9 @@ def one_of(choices: Sequence[str]) -> Kind:
 
 def _or(kind: Kind, *words: str | None) -> Kind:
     """Take some words, or None, as well."""
-    named = tuple("none" if word is None else word for word in words)
-    takes = f"{kind.takes}, or {' or '.join(named)}"
-    return Kind(lambda v: v if v in words else kind.read(v), takes, (*kind.choices, *named))
+    takes = f"{kind.takes}, or {' or '.join(word or 'none' for word in words)}"
+    choices = (*kind.choices, *filter(None, words))
+    return Kind(lambda v: v if v in words else kind.read(v), takes, choices)
 
 
 def list_of(kind: Kind, takes: str = "values", *, in_order: bool = False) -> Kind:
@@ -168,7 +168,7 @@ class Settings:
     gamma: float | str = _setting("median", GAMMA, "width of the kernel, a number or a rule")
     sizes: list[int] | str = _setting("auto", COUNTS, "numbers of features to compare")
     n_components: int | str = _setting(
-        "auto", _or(_whole(2), "auto"), "features of the final model (auto: the largest of sizes)"
+        "auto", AUTO_COUNT, "features of the final model (auto: the largest of sizes)"
     )
     n_candidates: int | str = _setting("auto", AUTO_COUNT, "random features to choose from")
     n_rows: int = _setting(5000, COUNT, "rows on which features are chosen")
@@ -220,7 +220,7 @@ def kind_of(name: str) -> Kind:
 def about(name: str) -> str:
     """Return the meaning of a setting, with the words it takes."""
     said: str = Settings.__dataclass_fields__[name].metadata["about"]
-    words = [word for word in kind_of(name).choices if word != "none"]
+    words = kind_of(name).choices
     return f"{said}: {', '.join(words)}" if len(words) > 1 else said
 
 

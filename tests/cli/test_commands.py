@@ -232,6 +232,45 @@ def test_numbers_probabilities_and_other_formats(call: Any, tmp_path: Path) -> N
     assert found["score"] > 0.8
 
 
+def test_a_map_of_rows_without_labels(call: Any, tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    np.save(tmp_path / "X.npy", X)
+    fit = "fit X.npy m --no-label --learner none --n-components 8 --n-candidates 50 --refine 0"
+    wrong = call(*f"{fit} --method compressed-labels".split(), cwd=tmp_path)
+    assert wrong.exit_code == 2
+    assert "no labels to learn from" in wrong.stderr
+    done = call(*fit.split(), "--json", cwd=tmp_path)
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["map"] == "compressed"
+    assert rf.load(tmp_path / "m").transform(X).shape == (200, 8)
+
+
+def test_a_fit_that_was_refused_is_in_nobodys_way(call: Any, tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    for name, y in (("numbers", X[:, 0]), ("classes", X[:, 0] > 0)):
+        np.savez(tmp_path / f"{name}.npz", X=X, y=y)
+    fit = ("--label", "y", "--method", "none", "--learner", "svm", "-q")
+    refused = call("fit", "numbers.npz", "m", *fit, cwd=tmp_path)
+    assert refused.exit_code == 2
+    assert "learner=svm is for classes, and the labels are numbers" in refused.stderr
+    done = call("fit", "classes.npz", "m", *fit, cwd=tmp_path)
+    assert done.exit_code == 0, done.stderr
+    assert [path.name for path in tmp_path.glob("m*")] == ["m"]
+
+
+def test_fit_and_run_write_the_same_model(call: Any, store: Path, tmp_path: Path) -> None:
+    few = "--n-components 12 --n-candidates 60 --n-rows 200 --refine 5 --test-size 0.25 -q"
+    for command in ("run {} --methods random --scheduler threads", "fit {} model"):
+        done = call(*f"{command.format(store)} {few}".split(), cwd=tmp_path)
+        assert done.exit_code == 0, done.stderr
+    one, two = (rf.load(tmp_path / name) for name in ("rfcdask-run/model", "model"))
+    np.testing.assert_array_equal(one["features"].weights_, two["features"].weights_)
+    np.testing.assert_array_equal(one["learner"].coef_, two["learner"].coef_)
+    held_out = call("score", "model", str(store), "--held-out", "--json", cwd=tmp_path)
+    results = json.loads((tmp_path / "rfcdask-run/results.json").read_text())
+    assert json.loads(held_out.stdout)["score"] == pytest.approx(results["model"]["accuracy"])
+
+
 def test_a_projected_store_and_new_rows_of_a_file(call: Any, tmp_path: Path) -> None:
     """A model fitted behind a projection sends new files through the very same one."""
     draw = np.random.default_rng(0)
