@@ -145,7 +145,7 @@ def test_fetch_takes_a_file_that_is_here(shared_data: Path, tmp_path: Path) -> N
         for row, label in zip(X, y, strict=True):
             pairs = " ".join(f"{i + 1}:{row[i]:g}" for i in np.flatnonzero(row))
             print(f"{'+1' if label > 0 else '-1'} {pairs}", file=file)
-    line = next(line for line in examples("fetch") if "--from" in line)
+    line = next(line for line in examples("fetch") if "--source" in line)
     done = run_cli(*shlex.split(line)[1:], "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["rows"] == 32561
