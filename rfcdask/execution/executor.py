@@ -330,6 +330,16 @@ def local_threads() -> int:
     return int(dask.config.get("num_workers", None) or available_cpus())
 
 
+def threads_of_task() -> int:
+    """Return the threads that a task may use here: those of its worker, where there is one."""
+    from distributed import get_worker
+
+    try:
+        return int(get_worker().state.nthreads)
+    except (ValueError, AttributeError):
+        return available_cpus()
+
+
 def _local_scheduler() -> Callable[..., Any] | None:
     """Return the scheduler that Dask's configuration asks for in the caller's own thread."""
     chosen = dask.config.get("scheduler", None)

@@ -13,6 +13,7 @@ from rfcdask.features.lazy import FeatureArray
 from rfcdask.kernels.arrays import Array, DaskArray
 from rfcdask.kernels.seeds import held_out_by_number
 from rfcdask.linear.checks import check_block_weights, dense, encode_labels, find_not_finite
+from rfcdask.linear.inputs import first_rows
 from rfcdask.linear.moments import Moments
 
 PARTS = 64
@@ -46,7 +47,7 @@ def accumulate_moments(
         n_targets = len(classes)
     fold = _AddBlock(
         n_targets,
-        np.cumsum([0, *X.chunks[0]]).astype(np.int64),
+        first_rows(X),
         weights is not None,
         validation_fraction,
         seed,

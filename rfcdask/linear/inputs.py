@@ -20,7 +20,14 @@ from sklearn.utils.validation import check_array, validate_data
 from rfcdask.data.sample import check_dask_matrix, refuse_dask_frame, require_known_rows
 from rfcdask.execution.blocks import Blocks, consecutive_groups, stream_folds
 from rfcdask.execution.executor import Executor
-from rfcdask.kernels.arrays import Array, DaskArray, feature_dtype, is_sparse, missing_labels
+from rfcdask.kernels.arrays import (
+    Array,
+    DaskArray,
+    IntArray,
+    feature_dtype,
+    is_sparse,
+    missing_labels,
+)
 from rfcdask.linear.checks import check_total_weight, not_finite_error
 
 BLOCK_BYTES = 2**24
@@ -253,3 +260,8 @@ def _distinct(labels: list[Array], where: str = "") -> tuple[Array, Array]:
             "numbers, for instance y.astype(str)."
         ) from None
     return values, amounts
+
+
+def first_rows(X: DaskArray) -> IntArray:
+    """Return the number of the first row of each block, and of the row after the last."""
+    return np.cumsum([0, *X.chunks[0]]).astype(np.int64)

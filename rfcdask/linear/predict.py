@@ -102,6 +102,13 @@ class LinearClassifierMixin(ClassifierMixin):
         check_total_weight(float(total))
         return float(right / total)
 
+    def _has_probabilities(self) -> bool:
+        if self.loss != "log_loss":
+            raise AttributeError(
+                f"predict_proba is not defined for loss={self.loss!r}; use loss='log_loss'."
+            )
+        return True
+
     def _check_classes(self, classes: Any, first: bool) -> None:
         """Learn the classes from the first call of `partial_fit`, and hold later ones to them."""
         if isinstance(self.class_weight, str):

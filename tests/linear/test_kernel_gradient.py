@@ -14,8 +14,8 @@ from rfcdask.linear.kernel.gradient import BatchGradient, InputScaling, Paramete
 from rfcdask.linear.kernel.optimize import (
     DivergedError,
     Objective,
-    Rows,
-    Training,
+    OptimizerConfig,
+    TrainingRows,
     input_scaling,
     judge,
     train_in_memory,
@@ -27,21 +27,25 @@ from rfcdask.linear.sgd.losses import LOG, SOFTMAX, SQUARED, SQUARED_HINGE
 P, J, N = 5, 7, 40
 
 
-def some_rows(outputs: int, loss: int, seed: int = 0) -> Rows:
+def some_rows(outputs: int, loss: int, seed: int = 0) -> TrainingRows:
     rng = np.random.default_rng(seed)
     X = rng.normal(2.0, 1.5, size=(N, P))
     weights = rng.random(N).astype(np.float32) + 0.5
     if loss == SQUARED:
-        return Rows(X, rng.normal(size=(N, outputs)), weights)
-    return Rows(X, rng.integers(0, max(outputs, 2), N), weights)
+        return TrainingRows(X, rng.normal(size=(N, outputs)), weights)
+    return TrainingRows(X, rng.integers(0, max(outputs, 2), N), weights)
 
 
-def some_training(outputs: int, loss: int, alphas: tuple[float, ...], **more: Any) -> Training:
+def some_training(
+    outputs: int, loss: int, alphas: tuple[float, ...], **more: Any
+) -> OptimizerConfig:
     rng = np.random.default_rng(1)
     frequencies = rng.normal(size=(P, J)) * 0.7
     scaling = InputScaling(np.full(P, 1.9), 0.1)
     settings = {"batch": N, "n_steps": 10} | more
-    training = Training(Objective(loss, outputs, alphas), scaling, rng.random(J) + 0.5, **settings)
+    training = OptimizerConfig(
+        Objective(loss, outputs, alphas), scaling, rng.random(J) + 0.5, **settings
+    )
     assert frequencies.shape == (P, J)
     return training
 
@@ -52,7 +56,7 @@ def random_parameters(outputs: int, n_heads: int) -> Parameters:
     return Parameters(*(rng.normal(size=shape).astype(np.float32) for shape in shapes))
 
 
-def exact_loss(training: Training, parameters: Parameters, data: Rows) -> float:
+def exact_loss(training: OptimizerConfig, parameters: Parameters, data: TrainingRows) -> float:
     """Return the mean loss over heads in float64, written down from the formulas."""
     origin, unit = training.scaling
     frequencies, phases, heads, intercepts = (np.asarray(v, float) for v in parameters)
@@ -130,12 +134,12 @@ def fitted_head(loss: int, outputs: int, targets: Any, alpha: float) -> Any:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, P)).astype(np.float32)
     frequencies, phases = rng.normal(size=(P, 15)), rng.uniform(0, 2 * np.pi, 15)
-    data = Rows(X, targets(X, rng), np.ones(3000, np.float32))
+    data = TrainingRows(X, targets(X, rng), np.ones(3000, np.float32))
     objective = Objective(loss, outputs, (alpha,))
     scales = np.full(15, np.sqrt(2 / 15))
     n_steps = 30 * 150
     scaling = input_scaling(X, frequencies)
-    training = Training(objective, scaling, scales, 20, n_steps, learn_features=False)
+    training = OptimizerConfig(objective, scaling, scales, 20, n_steps, learn_features=False)
     state = training.start(frequencies, phases)
     state = train_in_memory(training, state, data, 30 * 3000, np.random.default_rng(1))
     Z = scales * np.cos(X @ frequencies + phases)
@@ -204,7 +208,7 @@ def test_units_and_origin_of_rows_change_nothing() -> None:
     for scale, shift in ((1.0, 0.0), (1e-6, 0.0), (1.0, 100.0)):
         moved = data._replace(X=data.X * scale + shift)
         w, b = frequencies / scale, phases - (frequencies / scale).sum(0) * shift
-        training = Training(
+        training = OptimizerConfig(
             Objective(SOFTMAX, 3, (1e-4,)), input_scaling(moved.X, w), np.ones(J), 8, 50
         )
         state = training.start(w, b)

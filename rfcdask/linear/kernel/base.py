@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zlib
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,7 +11,6 @@ from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from rfcdask.display.charts import Chart, training
 from rfcdask.display.html import Facts
 from rfcdask.display.numbers import count, number
 from rfcdask.execution.blocks import Blocks
@@ -21,13 +19,12 @@ from rfcdask.execution.progress import track
 from rfcdask.features.compressed import CompressedFeatures
 from rfcdask.features.learned import LearnedFeatures
 from rfcdask.kernels import Kernel, get_kernel, resolve_gamma
-from rfcdask.kernels.arrays import Array, DaskArray, IntArray
+from rfcdask.kernels.arrays import Array
 from rfcdask.kernels.frequencies import draw_candidates
-from rfcdask.kernels.seeds import seed_of
 from rfcdask.linear.kernel.optimize import (
     Objective,
-    State,
-    Training,
+    OptimizerConfig,
+    OptimizerState,
     input_scaling,
     judge,
     steps_of,
@@ -36,11 +33,11 @@ from rfcdask.linear.kernel.optimize import (
 )
 from rfcdask.linear.kernel.predict import OnFeatures
 from rfcdask.linear.kernel.stream import (
-    Best,
+    BestState,
     BlockReader,
     KernelCheckpoint,
-    Run,
-    Sample,
+    KernelTrainingLoop,
+    TrainingSample,
     draw_sample,
 )
 from rfcdask.linear.kernel.width import (
@@ -53,7 +50,8 @@ from rfcdask.linear.kernel.width import (
     median_gamma,
     scaled_gamma,
 )
-from rfcdask.linear.predict import COMMON_CONSTRAINTS, LinearModel, RowFunction
+from rfcdask.linear.predict import COMMON_CONSTRAINTS, NOT_NEGATIVE, RowFunction
+from rfcdask.linear.sgd.base import EpochModel
 from rfcdask.linear.sgd.step import blocks_mixed, epoch_groups
 
 ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3)
@@ -70,23 +68,22 @@ START_VISITS = 40_000
 
 
 WIDTH_RULES = {"tune", "scale", "median"}
-AT_LEAST_ZERO = Interval(Real, 0, np.inf, closed="left")
 POSITIVE_INTEGER = Interval(Integral, 1, None, closed="left")
 
 
-class Setting(NamedTuple):
+class FitConfig(NamedTuple):
     """What a fit works on, known once the blocks are."""
 
     blocks: Blocks
     read: BlockReader
-    sample: Sample
+    sample: TrainingSample
     objective: Objective
     seed: int
     batch: int
     epochs: int
 
 
-class KernelModel(LinearModel):
+class KernelModel(EpochModel):
     """What classifier and regressor share; not for direct use."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = COMMON_CONSTRAINTS | {
@@ -94,8 +91,11 @@ class KernelModel(LinearModel):
         "kernel": [str, Kernel],
         "gamma": [Interval(Real, 0, np.inf, closed="neither"), StrOptions(WIDTH_RULES)],
         "learn_features": ["boolean"],
-        "alpha": [AT_LEAST_ZERO, StrOptions({"auto"})],
+        "alpha": [NOT_NEGATIVE, StrOptions({"auto"})],
         "alphas": ["array-like", None],
+        "n_candidates": [POSITIVE_INTEGER],
+        "n_rows": [POSITIVE_INTEGER],
+        "label_weight": [NOT_NEGATIVE],
         "epochs": [POSITIVE_INTEGER, StrOptions({"auto"})],
         "batch_size": [POSITIVE_INTEGER, StrOptions({"auto"})],
         "step_size": [Interval(Real, 0, np.inf, closed="neither")],
@@ -122,17 +122,6 @@ class KernelModel(LinearModel):
             made.feature_names_in_ = self.feature_names_in_
         return made
 
-    def plot(self, ax: Any = None) -> Any:
-        """Draw the mean loss of each epoch; returns the axes.
-
-        Parameters
-        ----------
-        ax : matplotlib axes, optional
-            New ones are made otherwise.
-        """
-        check_is_fitted(self, "history_")
-        return training(self.history_).plot(ax)
-
     def _facts(self) -> Facts:
         if not hasattr(self, "history_"):
             return []
@@ -144,22 +133,12 @@ class KernelModel(LinearModel):
             ("alpha", number(self.alpha_)),
         ]
 
-    def _chart(self) -> Chart | None:
-        return training(self.history_) if len(self.history_) > 1 else None
-
     def _alphas(self, n_held: int) -> tuple[float, ...]:
         if self.alphas is not None:
             return tuple(float(alpha) for alpha in self.alphas)
         if self.alpha == "auto":
             return ALPHAS if n_held else (ALPHA,)
         return (self.alpha,)
-
-    def _seed(self) -> int:
-        if self.random_state is None and self.checkpoint is not None:
-            stored = KernelCheckpoint(self.checkpoint, {}).stored_seed()
-            if stored is not None:
-                return stored
-        return seed_of(self.random_state)
 
     def _setting(
         self,
@@ -169,7 +148,7 @@ class KernelModel(LinearModel):
         seed: int,
         more: bool = False,
         **objective: Any,
-    ) -> Setting:
+    ) -> FitConfig:
         """Draw the sample and fix what depends on the number of rows.
 
         With `more`, rows come in pieces: one penalty, and after the first piece none are held out.
@@ -185,14 +164,16 @@ class KernelModel(LinearModel):
         epochs = auto if self.epochs == "auto" else self.epochs
         alphas = self._alphas(0 if more else n_held)
         made = Objective(alphas=alphas[:1] if more else alphas, **objective)
-        return Setting(blocks, read, sample, made, seed, batch, epochs)
+        return FitConfig(blocks, read, sample, made, seed, batch, epochs)
 
-    def _fit_blocks(self, executor: Executor, setting: Setting, about: dict[str, Any]) -> None:
+    def _fit_blocks(
+        self, executor: Executor, setting: FitConfig, fingerprint: dict[str, Any]
+    ) -> None:
         """Choose the width, train over all blocks and keep the better of start and end."""
         checkpoint = None
         gamma = None
         if self.checkpoint is not None:
-            checkpoint = KernelCheckpoint(self.checkpoint, self._fingerprint(setting, about))
+            checkpoint = KernelCheckpoint(self.checkpoint, fingerprint)
             gamma = checkpoint.stored_gamma()
         if gamma is None:
             gamma = self._choose_gamma(setting)
@@ -201,7 +182,7 @@ class KernelModel(LinearModel):
         work, state = self._begin(setting, gamma, n_steps)
         if checkpoint is not None:
             checkpoint.gamma = gamma
-        run = Run(
+        run = KernelTrainingLoop(
             work,
             setting.read,
             setting.sample,
@@ -220,14 +201,16 @@ class KernelModel(LinearModel):
                 parameters, head = begun.state.parameters, begun.judgement.best
         self.history_, self.n_iter_ = run.history, len(run.history)
         self.gamma_, self.seed_ = gamma, setting.seed
-        self._keep(work, State(parameters, last.adam), head, setting.read)
+        self._keep(work, OptimizerState(parameters, last.adam), head, setting.read)
 
     def _forget(self) -> None:
         for name in ("_last", "_units", "n_calls_", "trials_", "coef_", "intercept_"):
             if hasattr(self, name):
                 delattr(self, name)
 
-    def _keep(self, work: Training, state: State, head: int, read: BlockReader) -> None:
+    def _keep(
+        self, work: OptimizerConfig, state: OptimizerState, head: int, read: BlockReader
+    ) -> None:
         """Make a state the attributes that users know."""
         work, state = take_head(work, state, head)
         self.frequencies_, self.phases_ = work.frequencies(state.parameters)
@@ -240,8 +223,8 @@ class KernelModel(LinearModel):
         self._last = (work, state)
 
     def _begin(
-        self, setting: Setting, gamma: float, n_steps: int, learn: bool | None = None
-    ) -> tuple[Training, State]:
+        self, setting: FitConfig, gamma: float, n_steps: int, learn: bool | None = None
+    ) -> tuple[OptimizerConfig, OptimizerState]:
         """Return settings and state of a training that begins with features of that width."""
         learn = bool(self.learn_features) if learn is None else learn
         rows = setting.sample.training
@@ -255,7 +238,7 @@ class KernelModel(LinearModel):
             kernel, p = get_kernel(self.kernel), rows.X.shape[1]
             drawn = draw_candidates(kernel, gamma, p, J, "iid", "random", setting.seed)
             frequencies, phases = drawn.vectors, drawn.phases
-        work = Training(
+        work = OptimizerConfig(
             setting.objective,
             input_scaling(rows.X, frequencies),
             np.sqrt(2 * weights / J),
@@ -266,7 +249,7 @@ class KernelModel(LinearModel):
         )
         return work, work.start(frequencies, phases)
 
-    def _selected(self, setting: Setting, gamma: float) -> tuple[Array, Array, Array]:
+    def _selected(self, setting: FitConfig, gamma: float) -> tuple[Array, Array, Array]:
         """Return frequencies, phases and weights selected for the sampled rows and labels."""
         selected = CompressedFeatures(
             self.n_components,
@@ -283,7 +266,7 @@ class KernelModel(LinearModel):
         weights = selected.weights_ * (len(selected.weights_) / self.n_candidates)
         return selected.frequencies_, selected.phases_, weights
 
-    def _choose_gamma(self, setting: Setting) -> float:
+    def _choose_gamma(self, setting: FitConfig) -> float:
         kernel, rows = get_kernel(self.kernel), setting.sample.training
         if self.gamma != "tune":
             return resolve_gamma(self.gamma, kernel, rows.X)
@@ -305,7 +288,7 @@ class KernelModel(LinearModel):
         ]
         return trials[-1].gamma
 
-    def _trial(self, setting: Setting, gamma: float, visits: int, learn: bool) -> Trial:
+    def _trial(self, setting: FitConfig, gamma: float, visits: int, learn: bool) -> Trial:
         """Train on some of the sampled rows, with a schedule of its own, and judge."""
         rows, held = setting.sample.training, few(setting.sample.held, TRIAL_HELD)
         n = min(len(rows.weights), visits)
@@ -315,21 +298,21 @@ class KernelModel(LinearModel):
         state = train_in_memory(work, state, few(rows, n), visits, rng)
         return Trial(gamma, visits, judge(work, state.parameters, held), work, state)
 
-    def _start_with_head(self, setting: Setting, gamma: float) -> Trial:
+    def _start_with_head(self, setting: FitConfig, gamma: float) -> Trial:
         """Return the untrained features with a head of their own, judged on all held-out rows."""
         trial = self._trial(setting, gamma, START_VISITS, learn=False)
         judged = judge(trial.training, trial.state.parameters, setting.sample.held)
         return trial._replace(judgement=judged)
 
-    def _learn_more(self, executor: Executor, setting: Setting) -> None:
+    def _learn_more(self, executor: Executor, setting: FitConfig) -> None:
         """Go once over new blocks from where the last call ended."""
         last = getattr(self, "_last", None)
         work, state = self._continued(setting) if last is None else last
         calls = getattr(self, "n_calls_", 0)
-        run = Run(work, setting.read, setting.sample, 1, 1, setting.seed)
+        run = KernelTrainingLoop(work, setting.read, setting.sample, 1, 1, setting.seed)
         rows = float(sum(setting.blocks.rows))
         with track("training", rows, "rows", progress=self.progress) as bar:
-            best = Best(state.parameters)
+            best = BestState(state.parameters)
             state = run.epoch(executor, setting.blocks, state, best, calls, 0, bar.advance)
         self.n_calls_ = calls + 1
         self.history_ = [
@@ -338,13 +321,13 @@ class KernelModel(LinearModel):
         self.n_iter_ = 1
         self._keep(work, state._replace(loss=0.0, weight=0.0), 0, setting.read)
 
-    def _continued(self, setting: Setting) -> tuple[Training, State]:
+    def _continued(self, setting: FitConfig) -> tuple[OptimizerConfig, OptimizerState]:
         """Return the training to go on with: of a loaded model, or a new one."""
         if not hasattr(self, "coef_"):
             self.gamma_, self.seed_ = self._choose_gamma(setting), setting.seed
             return self._begin(setting, self.gamma_, 0)
         rows, read = setting.sample.training, setting.read
-        work = Training(
+        work = OptimizerConfig(
             setting.objective,
             input_scaling(rows.X, self.frequencies_),
             np.sqrt(2 * self.weights_ / len(self.weights_)),
@@ -360,18 +343,6 @@ class KernelModel(LinearModel):
         state.parameters.heads[...], state.parameters.intercepts[...] = coef.T, intercept
         return work, state._replace(adam=state.adam._replace(step=self.t_))
 
-    def _fingerprint(self, setting: Setting, about: dict[str, Any]) -> dict[str, Any]:
-        """Return what must be the same for a run to go on from a checkpoint."""
-        free = {"checkpoint", "checkpoint_every", "progress", "random_state"}
-        shown = {k: repr(v) for k, v in self.get_params(deep=False).items() if k not in free}
-        shape = {
-            "rows": sum(setting.blocks.rows),
-            "columns": self.n_features_in_,
-            "chunks": zlib.crc32(repr(list(setting.blocks.rows)).encode()),
-            "seed": setting.seed,
-        }
-        return {"model": type(self).__name__, **shown, **shape, **about}
-
     def _of_rows(self, function: RowFunction) -> Any:
         return OnFeatures(self.features_, function)
 
@@ -381,7 +352,7 @@ class KernelModel(LinearModel):
         return tags
 
 
-def _group_sizes(setting: Setting) -> list[int]:
+def _group_sizes(setting: FitConfig) -> list[int]:
     """Return the rows of each group of an epoch that are learned from."""
     blocks, held = setting.blocks, setting.sample.held_of
     mixed = blocks_mixed(len(blocks), blocks.nbytes)
@@ -389,8 +360,3 @@ def _group_sizes(setting: Setting) -> list[int]:
         sum(blocks.rows[k] - len(held.get(k, ())) for k in group)
         for group in epoch_groups(len(blocks), mixed, setting.seed, 0)
     ]
-
-
-def first_rows(X: DaskArray) -> IntArray:
-    """Return the number of the first row of each block."""
-    return np.cumsum([0, *X.chunks[0]]).astype(np.int64)

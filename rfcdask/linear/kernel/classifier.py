@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
-import numpy as np
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -16,8 +14,8 @@ from rfcdask.execution.blocks import Blocks
 from rfcdask.execution.executor import open_executor
 from rfcdask.kernels import Kernel
 from rfcdask.kernels.arrays import Array, DaskArray, RandomState
-from rfcdask.linear.inputs import ClassLabels, read_labels
-from rfcdask.linear.kernel.base import KernelModel, first_rows
+from rfcdask.linear.inputs import ClassLabels, first_rows, read_labels
+from rfcdask.linear.kernel.base import KernelModel
 from rfcdask.linear.kernel.stream import BlockReader
 from rfcdask.linear.predict import ClassProbabilities, LinearClassifierMixin, map_rows
 from rfcdask.linear.sgd.estimators import warn_if_sorted
@@ -107,6 +105,7 @@ class KernelClassifier(LinearClassifierMixin, KernelModel):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = KernelModel._parameter_constraints | {
         "loss": [StrOptions({"log_loss", "squared_hinge", "hinge"})],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
     }
 
     def __init__(
@@ -134,27 +133,14 @@ class KernelClassifier(LinearClassifierMixin, KernelModel):
         checkpoint_every: int = 64,
         progress: Any = None,
     ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
-        self.learn_features = learn_features
-        self.loss = loss
-        self.alpha = alpha
-        self.epochs = epochs
-        self.n_candidates = n_candidates
-        self.n_rows = n_rows
-        self.label_weight = label_weight
-        self.class_weight = class_weight
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-        self.start = start
-        self.alphas = alphas
-        self.batch_size = batch_size
-        self.step_size = step_size
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.checkpoint_every = checkpoint_every
-        self.progress = progress
+        self.n_components, self.kernel, self.gamma = n_components, kernel, gamma
+        self.learn_features, self.start, self.loss = learn_features, start, loss
+        self.n_candidates, self.n_rows, self.label_weight = n_candidates, n_rows, label_weight
+        self.alpha, self.alphas, self.class_weight = alpha, alphas, class_weight
+        self.epochs, self.batch_size, self.step_size = epochs, batch_size, step_size
+        self.validation_fraction, self.patience = validation_fraction, patience
+        self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
+        self.random_state, self.progress = random_state, progress
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> Self:
         """Choose the width and train over all rows, from the beginning or from the checkpoint.
@@ -170,7 +156,7 @@ class KernelClassifier(LinearClassifierMixin, KernelModel):
         """
         self._forget()
         matrix, column, weights = self._check_data(X, y, sample_weight, reset=True)
-        seed = self._seed()
+        seed = self._choose_seed()
         with open_executor(client) as executor:
             labels = read_labels(executor, column)
             self.classes_ = labels.classes
@@ -179,8 +165,8 @@ class KernelClassifier(LinearClassifierMixin, KernelModel):
             warn_if_sorted(labels, blocks, seed)
             read = BlockReader(first_rows(matrix), codes, labels.weights(self.class_weight))
             setting = self._setting(executor, blocks, read, seed, **self._outputs())
-            about = repr((labels.classes.tolist(), labels.counts.tolist()))
-            self._fit_blocks(executor, setting, {"labels": zlib.crc32(about.encode())})
+            fingerprint = self._fingerprint(blocks, seed, labels, weights=weights is not None)
+            self._fit_blocks(executor, setting, fingerprint)
         return self
 
     def partial_fit(
@@ -198,22 +184,14 @@ class KernelClassifier(LinearClassifierMixin, KernelModel):
         With ``alpha="auto"`` the penalty is 1e-5.
         """
         first = not hasattr(self, "coef_")
-        if isinstance(self.class_weight, str):
-            raise ValueError(
-                f"class_weight={self.class_weight!r} needs all labels at once; use fit, or give a "
-                "dict."
-            )
-        if first and classes is None:
-            raise ValueError("classes must be passed on the first call to partial_fit.")
-        if classes is not None:
-            self._check_same_classes(np.unique(classes), first)
+        self._check_classes(classes, first)
         matrix, column, weights = self._check_data(X, y, sample_weight, reset=first)
         factors = ClassLabels.known(self.classes_).weights(self.class_weight)
         read = BlockReader(first_rows(matrix), self.classes_, factors)
         with open_executor(client) as executor:
             blocks = Blocks(matrix, column, weights)
-            seed = self.seed_ if hasattr(self, "seed_") else self._seed()
-            setting = self._setting(executor, blocks, read, seed, **self._outputs(), more=True)
+            outputs, seed = self._outputs(), self._seed_of_calls()
+            setting = self._setting(executor, blocks, read, seed, **outputs, more=True)
             self._learn_more(executor, setting)
         return self
 
@@ -230,19 +208,3 @@ class KernelClassifier(LinearClassifierMixin, KernelModel):
         if self.loss == "log_loss" and k > 2:
             return {"loss": SOFTMAX, "n_outputs": k}
         return {"loss": CLASSIFIER_LOSSES[(self.loss, "ovr")], "n_outputs": k if k > 2 else 1}
-
-    def _has_probabilities(self) -> bool:
-        if self.loss != "log_loss":
-            raise AttributeError(
-                f"predict_proba is not defined for loss={self.loss!r}; use loss='log_loss'."
-            )
-        return True
-
-    def _check_same_classes(self, classes: Array, first: bool) -> None:
-        if first:
-            self.classes_ = classes
-        elif not np.array_equal(classes, self.classes_):
-            raise ValueError(
-                f"classes={classes.tolist()} differ from those of the first call, "
-                f"{self.classes_.tolist()}; give all labels in the first call."
-            )

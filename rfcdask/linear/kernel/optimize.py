@@ -95,29 +95,29 @@ def _regression_losses(
         losses[i] = regression_slopes(outputs[row], targets[row], one, loss, epsilon, slopes[row])
 
 
-class Rows(NamedTuple):
+class TrainingRows(NamedTuple):
     """Rows with what is to be predicted: codes of classes, or numbers (n, outputs)."""
 
     X: Matrix
     targets: Array
     weights: Array  # float32
 
-    def take(self, which: IntArray | slice) -> Rows:
+    def take(self, which: IntArray | slice) -> TrainingRows:
         """Return some of the rows."""
-        return Rows(self.X[which], self.targets[which], self.weights[which])
+        return TrainingRows(self.X[which], self.targets[which], self.weights[which])
 
 
-def join_rows(parts: Sequence[Rows]) -> Rows:
+def join_rows(parts: Sequence[TrainingRows]) -> TrainingRows:
     """Return the rows of all parts, one after another."""
     if len(parts) == 1:
         return parts[0]
     blocks: list[Any] = [part.X for part in parts]  # all dense, or all CSR
     X = sp.vstack(blocks, format="csr") if is_sparse(blocks[0]) else np.concatenate(blocks)
     targets = np.concatenate([part.targets for part in parts])
-    return Rows(X, targets, np.concatenate([part.weights for part in parts]))
+    return TrainingRows(X, targets, np.concatenate([part.weights for part in parts]))
 
 
-class State(NamedTuple):
+class OptimizerState(NamedTuple):
     """Everything that training changes."""
 
     parameters: Parameters
@@ -127,7 +127,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Training:
+class OptimizerConfig:
     """Settings that stay the same from the first step to the last.
 
     Attributes
@@ -153,7 +153,7 @@ class Training:
     learn_features: bool = True
     step_size: float = 1.0
 
-    def start(self, frequencies: Array, phases: Array) -> State:
+    def start(self, frequencies: Array, phases: Array) -> OptimizerState:
         """Return the state before training: the features of a map, and heads of zeros."""
         origin, unit = self.scaling
         turns = frequencies / (2 * np.pi)
@@ -166,7 +166,7 @@ class Training:
             np.zeros((len(phases), width), np.float32),
             np.zeros(width, np.float32),
         )
-        return State(parameters, Adam.start(parameters))
+        return OptimizerState(parameters, Adam.start(parameters))
 
     def frequencies(self, parameters: Parameters) -> tuple[Array, Array]:
         """Return frequencies and phases in radians, for rows as they are."""
@@ -204,21 +204,21 @@ def input_scaling(X: Matrix, frequencies: Array) -> InputScaling:
 
 
 def train_rows(
-    state: State,
-    training: Training,
-    parts: Sequence[Rows],
+    state: OptimizerState,
+    training: OptimizerConfig,
+    parts: Sequence[TrainingRows],
     which: IntArray,
     rows: IntArray,
     n_threads: int | None = None,
-) -> State:
+) -> OptimizerState:
     """Go once over rows of some blocks in a given order and return the new state.
 
     Parameters
     ----------
-    state : State
+    state : OptimizerState
         Left as it is.
-    training : Training
-    parts : sequence of Rows
+    training : OptimizerConfig
+    parts : sequence of TrainingRows
         The blocks.
     which, rows : arrays of int
         The block of each row, and its place there, in the order in which they are learned from.
@@ -251,16 +251,16 @@ def train_rows(
         adam = adam_step(parameters, slope, adam, _rates(training, adam.step, share))
         total = float(found.weights.sum(dtype=np.float64))
         loss, weight = loss + mean * len(found.weights), weight + total
-    return State(parameters, adam, loss, weight)
+    return OptimizerState(parameters, adam, loss, weight)
 
 
-def _rates(training: Training, step: int, share: float) -> tuple[float, float, float, float]:
+def _rates(training: OptimizerConfig, step: int, share: float) -> tuple[float, float, float, float]:
     rate = training.rate(step) * share
     moving = FREQUENCY_STEP * rate if training.learn_features else 0.0
     return moving, moving / (2 * np.pi), HEAD_STEP * rate, HEAD_STEP * rate
 
 
-def _gather(parts: Sequence[Rows], which: IntArray, rows: IntArray) -> Rows:
+def _gather(parts: Sequence[TrainingRows], which: IntArray, rows: IntArray) -> TrainingRows:
     """Return a batch; within it the rows of each block stand together, which changes nothing."""
     if len(parts) == 1:
         return parts[0].take(rows)
@@ -280,7 +280,7 @@ class Judgement(NamedTuple):
         return int(np.argmin(self.losses))
 
 
-def judge(training: Training, parameters: Parameters, held: Rows) -> Judgement:
+def judge(training: OptimizerConfig, parameters: Parameters, held: TrainingRows) -> Judgement:
     """Return loss and its standard error of every head on rows held out."""
     outputs = training.outputs(parameters, held.X)
     losses, errors = [], []
@@ -296,7 +296,9 @@ def judge(training: Training, parameters: Parameters, held: Rows) -> Judgement:
     return Judgement(np.array(losses), np.array(errors))
 
 
-def take_head(training: Training, state: State, head: int) -> tuple[Training, State]:
+def take_head(
+    training: OptimizerConfig, state: OptimizerState, head: int
+) -> tuple[OptimizerConfig, OptimizerState]:
     """Return the training of one head alone, with an open end."""
     k = training.objective.n_outputs
     columns = slice(head * k, (head + 1) * k)
@@ -308,7 +310,7 @@ def take_head(training: Training, state: State, head: int) -> tuple[Training, St
     adam = Adam(alone(state.adam.first), alone(state.adam.second), state.adam.step)
     objective = replace(training.objective, alphas=(training.objective.alphas[head],))
     work = replace(training, objective=objective, n_steps=0)
-    return work, State(alone(state.parameters), adam, state.loss, state.weight)
+    return work, OptimizerState(alone(state.parameters), adam, state.loss, state.weight)
 
 
 def steps_of(sizes: Sequence[int], batch: int) -> int:
@@ -317,13 +319,13 @@ def steps_of(sizes: Sequence[int], batch: int) -> int:
 
 
 def train_in_memory(
-    training: Training,
-    state: State,
-    data: Rows,
+    training: OptimizerConfig,
+    state: OptimizerState,
+    data: TrainingRows,
     visits: int,
     rng: np.random.Generator,
     n_threads: int | None = None,
-) -> State:
+) -> OptimizerState:
     """Train on `visits` rows drawn from `data`, as often over all of them as that takes."""
     n = len(data.weights)
     left = visits

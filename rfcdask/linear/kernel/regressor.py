@@ -15,7 +15,8 @@ from rfcdask.execution.blocks import Blocks
 from rfcdask.execution.executor import open_executor
 from rfcdask.kernels import Kernel
 from rfcdask.kernels.arrays import Array, DaskArray, RandomState
-from rfcdask.linear.kernel.base import KernelModel, Setting, first_rows
+from rfcdask.linear.inputs import first_rows
+from rfcdask.linear.kernel.base import FitConfig, KernelModel
 from rfcdask.linear.kernel.stream import BlockReader
 from rfcdask.linear.predict import LinearRegressorMixin
 from rfcdask.linear.sgd.losses import REGRESSOR_LOSSES
@@ -82,27 +83,14 @@ checkpoint_every, progress
         checkpoint_every: int = 64,
         progress: Any = None,
     ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
-        self.learn_features = learn_features
-        self.loss = loss
-        self.epsilon = epsilon
-        self.alpha = alpha
-        self.epochs = epochs
-        self.n_candidates = n_candidates
-        self.n_rows = n_rows
-        self.label_weight = label_weight
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-        self.start = start
-        self.alphas = alphas
-        self.batch_size = batch_size
-        self.step_size = step_size
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.checkpoint_every = checkpoint_every
-        self.progress = progress
+        self.n_components, self.kernel, self.gamma = n_components, kernel, gamma
+        self.learn_features, self.start, self.loss = learn_features, start, loss
+        self.n_candidates, self.n_rows, self.label_weight = n_candidates, n_rows, label_weight
+        self.alpha, self.alphas, self.epsilon = alpha, alphas, epsilon
+        self.epochs, self.batch_size, self.step_size = epochs, batch_size, step_size
+        self.validation_fraction, self.patience = validation_fraction, patience
+        self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
+        self.random_state, self.progress = random_state, progress
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> Self:
         """Choose the width and train over all rows, from the beginning or from the checkpoint.
@@ -117,12 +105,15 @@ checkpoint_every, progress
         """
         self._forget()
         matrix, target, weights = self._check_data(X, y, sample_weight, reset=True)
-        seed = self._seed()
+        seed = self._choose_seed()
         with open_executor(client) as executor:
             blocks = Blocks(matrix, target, weights)
             read = BlockReader(first_rows(matrix))
             setting = self._setting(executor, blocks, read, seed, **self._outputs(target))
-            self._fit_blocks(executor, _standardised(setting), {"targets": _n_targets(target)})
+            fingerprint = self._fingerprint(
+                blocks, seed, targets=_n_targets(target), weights=weights is not None
+            )
+            self._fit_blocks(executor, _standardised(setting), fingerprint)
         if target.ndim == 1:
             self._flatten_outputs()
         return self
@@ -139,7 +130,7 @@ checkpoint_every, progress
                 f"y has {_n_targets(target)} target(s) a row, but the calls before had "
                 f"{len(np.atleast_1d(self.intercept_))}; give the same targets in every call."
             )
-        seed = self.seed_ if hasattr(self, "seed_") else self._seed()
+        seed = self._seed_of_calls()
         with open_executor(client) as executor:
             blocks = Blocks(matrix, target, weights)
             read = BlockReader(first_rows(matrix))
@@ -162,7 +153,7 @@ def _n_targets(y: DaskArray) -> int:
     return 1 if y.ndim == 1 else int(y.shape[1])
 
 
-def _standardised(setting: Setting, units: tuple[Array, Array] | None = None) -> Setting:
+def _standardised(setting: FitConfig, units: tuple[Array, Array] | None = None) -> FitConfig:
     """Return the setting with targets of mean 0 and variance 1, as the sample has them."""
     targets = setting.sample.training.targets
     mean, scale = units or (targets.mean(axis=0), targets.std(axis=0))

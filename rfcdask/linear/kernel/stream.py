@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rfcdask.execution.blocks import Blocks, stream_groups
-from rfcdask.execution.executor import Executor
+from rfcdask.execution.executor import Executor, threads_of_task
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import (
     Array,
@@ -21,22 +21,19 @@ from rfcdask.kernels.arrays import (
     feature_dtype,
     is_sparse,
 )
-from rfcdask.kernels.threads import available_cpus
 from rfcdask.linear.checks import check_block_weights, encode_labels, find_not_finite
 from rfcdask.linear.kernel.gradient import Adam, Parameters
 from rfcdask.linear.kernel.optimize import (
     Judgement,
-    Rows,
-    State,
-    Training,
+    OptimizerConfig,
+    OptimizerState,
+    TrainingRows,
     join_rows,
     judge,
     train_rows,
 )
-from rfcdask.linear.sgd.checkpoint import FORMAT, Checkpoint
+from rfcdask.linear.sgd.checkpoint import Checkpoint, History
 from rfcdask.linear.sgd.step import blocks_mixed, epoch_groups, shuffle_rows
-from rfcdask.persist.files import atomic_file, disk_errors
-from rfcdask.persist.untrusted import open_npz
 
 SAMPLE_BLOCKS = 32
 """Blocks that the sample is taken from, at least, where there are as many."""
@@ -64,7 +61,7 @@ class BlockReader:
     mean: Array = field(default_factory=lambda: np.zeros(1))
     scale: Array = field(default_factory=lambda: np.ones(1))
 
-    def __call__(self, block: tuple[Any, ...], index: int) -> Rows:
+    def __call__(self, block: tuple[Any, ...], index: int) -> TrainingRows:
         """Return the rows, after making sure that all are finite."""
         X, y = _matrix(block[0]), np.asarray(block[1])
         check_finite(X, int(self.starts[index]), f" (block {index})")
@@ -74,12 +71,12 @@ class BlockReader:
             check_block_weights(weights, index)
         if self.classes is not None:
             codes = encode_labels(y, self.classes)
-            return Rows(X, codes, (weights * self.class_weights[codes]).astype(np.float32))
+            return TrainingRows(X, codes, (weights * self.class_weights[codes]).astype(np.float32))
         targets = (y[:, None] if y.ndim == 1 else y).astype(np.float64)
         error = find_not_finite(np.zeros(0), targets, index, int(self.starts[index]))
         if error is not None:
             raise error
-        return Rows(X, (targets - self.mean) / self.scale, weights)
+        return TrainingRows(X, (targets - self.mean) / self.scale, weights)
 
 
 def _matrix(block: Any) -> Matrix:
@@ -90,17 +87,17 @@ def _matrix(block: Any) -> Matrix:
     return array.astype(feature_dtype(array.dtype), copy=False)
 
 
-class Sample(NamedTuple):
+class TrainingSample(NamedTuple):
     """Rows in memory, and which of them are held out of training."""
 
-    training: Rows
-    held: Rows
+    training: TrainingRows
+    held: TrainingRows
     held_of: dict[int, IntArray]  # rows of each block that are held out
 
 
 def draw_sample(
     executor: Executor, blocks: Blocks, read: BlockReader, seed: int, n_rows: int, n_held: int
-) -> Sample:
+) -> TrainingSample:
     """Take rows from many blocks, at random within each, and hold some of them out."""
     chosen = _blocks_to_sample(blocks, seed, n_rows + n_held)
     share = min((n_rows + n_held) / sum(blocks.rows[index] for index in chosen), 1.0)
@@ -117,7 +114,7 @@ def draw_sample(
     # Both parts stand in random order, so that a beginning of each is a smaller sample.
     held, training = order[:n_held], order[n_held:]
     held_of = {int(k): np.sort(rows) for k, rows in _by_block(place[held])}
-    return Sample(found.take(training), found.take(held), held_of)
+    return TrainingSample(found.take(training), found.take(held), held_of)
 
 
 def _by_block(place: IntArray) -> list[tuple[int, IntArray]]:
@@ -137,7 +134,7 @@ def _blocks_to_sample(blocks: Blocks, seed: int, n_rows: int) -> list[int]:
 
 def _pick(
     read: BlockReader, seed: int, index: int, share: float, block: tuple[Any, ...]
-) -> tuple[IntArray, Rows]:
+) -> tuple[IntArray, TrainingRows]:
     part = read(block, index)
     n = len(part.weights)
     rng = np.random.default_rng([seed, 7, index])
@@ -146,15 +143,15 @@ def _pick(
 
 
 def train_group(
-    state: State,
-    training: Training,
+    state: OptimizerState,
+    training: OptimizerConfig,
     read: BlockReader,
     held_of: dict[int, IntArray],
     seed: int,
     position: tuple[int, int],
     numbers: tuple[int, ...],
     *blocks: tuple[Any, ...],
-) -> State:
+) -> OptimizerState:
     """Learn from one group of blocks; a pure function, so a task may be tried again.
 
     `position` is the epoch and the number of the group: with the seed it fixes the order.
@@ -165,21 +162,11 @@ def train_group(
     for k, index in enumerate(numbers):
         if index in held_of:
             used &= ~((which == k) & np.isin(rows, held_of[index]))
-    return train_rows(state, training, parts, which[used], rows[used], _threads())
-
-
-def _threads() -> int:
-    """Return the threads that a batch may use here: those of the worker, where there is one."""
-    from distributed import get_worker
-
-    try:
-        return int(get_worker().state.nthreads)
-    except (ValueError, AttributeError):
-        return available_cpus()
+    return train_rows(state, training, parts, which[used], rows[used], threads_of_task())
 
 
 @dataclass
-class Best:
+class BestState:
     """The state to be returned: the last that is about as good as any before on rows held out.
 
     Held-out losses are uncertain, and later states have seen more. So a state replaces the one
@@ -206,7 +193,7 @@ class Best:
 
 
 @dataclass
-class Run:
+class KernelTrainingLoop:
     """A training over all blocks.
 
     Attributes
@@ -224,20 +211,22 @@ class Run:
         See :func:`rfcdask.execution.progress.track`.
     """
 
-    training: Training
+    training: OptimizerConfig
     read: BlockReader
-    sample: Sample
+    sample: TrainingSample
     epochs: int
     patience: int | None
     seed: int
     checkpoint: KernelCheckpoint | None = None
     every: int = 64
     progress: Any = None
-    history: list[dict[str, float]] = field(default_factory=list)
+    history: History = field(default_factory=list)
 
-    def train(self, executor: Executor, blocks: Blocks, state: State) -> tuple[State, Best]:
+    def train(
+        self, executor: Executor, blocks: Blocks, state: OptimizerState
+    ) -> tuple[OptimizerState, BestState]:
         """Go through all epochs, from the checkpoint on where there is one."""
-        best, first, group = Best(state.parameters), 0, 0
+        best, first, group = BestState(state.parameters), 0, 0
         stored = self.checkpoint.load_run() if self.checkpoint else None
         if stored is not None:
             state, best, (first, group), self.history = stored
@@ -259,12 +248,12 @@ class Run:
         self,
         executor: Executor,
         blocks: Blocks,
-        state: State,
-        best: Best,
+        state: OptimizerState,
+        best: BestState,
         epoch: int,
         first_group: int,
         advance: Callable[[float], None],
-    ) -> State:
+    ) -> OptimizerState:
         """Go once through all blocks, from a group on, and return the new state."""
         mixed = blocks_mixed(len(blocks), blocks.nbytes)
         groups = epoch_groups(len(blocks), mixed, self.seed, epoch)[first_group:]
@@ -285,7 +274,7 @@ class Run:
                 since = 0
         return state
 
-    def _close_epoch(self, state: State, best: Best, epoch: int) -> State:
+    def _close_epoch(self, state: OptimizerState, best: BestState, epoch: int) -> OptimizerState:
         """Judge the epoch, write it into the history and begin counting anew."""
         held = self.sample.held
         found = judge(self.training, state.parameters, held) if len(held.weights) else None
@@ -303,45 +292,42 @@ class Run:
 class KernelCheckpoint(Checkpoint):
     """A training run on disk; `gamma` spares a resumed run the trials of widths."""
 
+    arrays = tuple(
+        f"{name}_{part}"
+        for name in ("parameters", "first", "second", "best")
+        for part in Parameters._fields
+    )
     gamma: float = 0.0
 
     def save_run(
-        self,
-        state: State,
-        best: Best,
-        position: tuple[int, int],
-        history: list[dict[str, float]],
+        self, state: OptimizerState, best: BestState, position: tuple[int, int], history: History
     ) -> None:
         """Write a new state beside the old one and put it in its place."""
-        about = {
-            "format": FORMAT,
-            "run": self.fingerprint,
-            "position": position,
-            "history": history,
-            "gamma": self.gamma,
-            "step": state.adam.step,
-            "loss": [state.loss, state.weight],
-            "best": [best.head, best.loss, best.smallest, best.since],
-        }
-        named = {
-            f"{name}_{part}": value
-            for name, values in _groups(state, best).items()
-            for part, value in values._asdict().items()
-        }
-        with disk_errors(self.path), atomic_file(self.path) as file:
-            np.savez(file, about=np.array(json.dumps(about)), **named)
+        parts = (state.parameters, state.adam.first, state.adam.second, best.parameters)
+        self._write(
+            dict(zip(self.arrays, itertools.chain(*parts), strict=True)),
+            position=position,
+            history=history,
+            gamma=self.gamma,
+            step=state.adam.step,
+            loss=[state.loss, state.weight],
+            best=[best.head, best.loss, best.smallest, best.since],
+        )
 
-    def load_run(self) -> tuple[State, Best, tuple[int, int], list[dict[str, float]]] | None:
+    def load_run(self) -> tuple[OptimizerState, BestState, tuple[int, int], History] | None:
         """Return state, best state, position and history, or None without a checkpoint."""
         if not self.path.exists():
             return None
-        about, values = self._read_run()
+        about, arrays = self._read()
         self._require_same_run(about)
+        size = len(Parameters._fields)
         with self._faults():
-            adam = Adam(values["first"], values["second"], int(about["step"]))
-            state = State(values["parameters"], adam, *map(float, about["loss"]))
+            values = [arrays[name] for name in self.arrays]
+            found = [Parameters(*values[i : i + size]) for i in range(0, len(values), size)]
+            adam = Adam(found[1], found[2], int(about["step"]))
+            state = OptimizerState(found[0], adam, *map(float, about["loss"]))
             head, loss, smallest, since = about["best"]
-            best = Best(values["best"], int(head), float(loss), float(smallest), int(since))
+            best = BestState(found[3], int(head), float(loss), float(smallest), int(since))
             epoch, group = map(int, about["position"])
             return state, best, (epoch, group), list(about["history"])
 
@@ -349,31 +335,7 @@ class KernelCheckpoint(Checkpoint):
         """Return the width that the stored run began with, or None without a checkpoint."""
         if not self.path.exists():
             return None
-        about = self._read_run()[0]
+        about, _ = self._read()
         self._require_same_run(about)
-        return float(about["gamma"])
-
-    def stored_seed(self) -> int | None:
-        """Return the seed of the stored run, for a model whose own is left open."""
-        return int(self._read_run()[0]["run"]["seed"]) if self.path.exists() else None
-
-    def _read_run(self) -> tuple[dict[str, Any], dict[str, Parameters]]:
-        with self._faults(), open_npz(self.path) as stored:
-            about = json.loads(str(stored["about"]))
-            int(about["run"]["seed"])
-            values = {}
-            for name in ("parameters", "first", "second", "best"):
-                parts = [stored[f"{name}_{part}"] for part in Parameters._fields]
-                if not all(np.isfinite(part).all() for part in parts):
-                    raise ValueError("it holds values that are not finite")
-                values[name] = Parameters(*parts)
-            return about, values
-
-
-def _groups(state: State, best: Best) -> dict[str, Parameters]:
-    return {
-        "parameters": state.parameters,
-        "first": state.adam.first,
-        "second": state.adam.second,
-        "best": best.parameters,
-    }
+        with self._faults():
+            return float(about["gamma"])

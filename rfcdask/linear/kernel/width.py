@@ -16,7 +16,7 @@ import numpy as np
 from rfcdask.kernels.arrays import Matrix
 from rfcdask.kernels.distances import Sum, rowwise
 from rfcdask.kernels.exact import Kernel
-from rfcdask.linear.kernel.optimize import Judgement, Rows, State, Training
+from rfcdask.linear.kernel.optimize import Judgement, OptimizerConfig, OptimizerState, TrainingRows
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Multiples of the frequencies of the median distance; for "rbf" gamma has their square."""
@@ -31,8 +31,8 @@ class Trial(NamedTuple):
     gamma: float
     visits: int
     judgement: Judgement
-    training: Training
-    state: State
+    training: OptimizerConfig
+    state: OptimizerState
 
     @property
     def loss(self) -> float:
@@ -98,6 +98,6 @@ TRIAL_HELD = 4000
 """Held-out rows that judge a trial."""
 
 
-def few(rows: Rows, n: int) -> Rows:
+def few(rows: TrainingRows, n: int) -> TrainingRows:
     """Return the first n of some rows."""
     return rows.take(slice(0, n))

@@ -19,7 +19,7 @@ from rfcdask.execution.blocks import Blocks
 from rfcdask.execution.executor import Executor
 from rfcdask.kernels.arrays import DaskArray
 from rfcdask.kernels.seeds import seed_of
-from rfcdask.linear.inputs import ClassLabels
+from rfcdask.linear.inputs import ClassLabels, first_rows
 from rfcdask.linear.predict import COMMON_CONSTRAINTS, NOT_NEGATIVE, LinearModel
 from rfcdask.linear.sgd.checkpoint import Checkpoint
 from rfcdask.linear.sgd.step import TrainingConfig, TrainingState
@@ -36,7 +36,48 @@ NOT_IN_FINGERPRINT = {"checkpoint", "checkpoint_every", "progress", "persist", "
 _POSITIVE_INTEGER = Interval(Integral, 1, None, closed="left")
 
 
-class BaseSGD(LinearModel):
+class EpochModel(LinearModel):
+    """What models trained in epochs share: history, seed, checkpoints; not for direct use."""
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the mean loss of each epoch on `ax`, or on new axes; returns the axes."""
+        check_is_fitted(self, "history_")
+        return training(self.history_).plot(ax)
+
+    def _chart(self) -> Chart | None:
+        return training(self.history_) if len(self.history_) > 1 else None
+
+    def _choose_seed(self) -> int:
+        """Return the seed; a run whose own is left open goes on with that of its checkpoint."""
+        if self.random_state is None and self.checkpoint is not None:
+            stored = Checkpoint(self.checkpoint, {}).stored_seed()
+            if stored is not None:
+                return stored
+        return seed_of(self.random_state)
+
+    def _seed_of_calls(self) -> int:
+        """Return the seed of all calls of `partial_fit`."""
+        return self.seed_ if hasattr(self, "seed_") else self._choose_seed()
+
+    def _fingerprint(
+        self, blocks: Blocks, seed: int, labels: ClassLabels | None = None, **more: Any
+    ) -> dict[str, Any]:
+        """Return what must be the same for a run to go on from a checkpoint."""
+        params = self.get_params(deep=False).items()
+        found: dict[str, Any] = {"model": type(self).__name__}
+        found |= {name: repr(value) for name, value in params if name not in NOT_IN_FINGERPRINT}
+        found |= {
+            "rows": sum(blocks.rows),
+            "columns": self.n_features_in_,
+            "chunks": zlib.crc32(repr(list(blocks.rows)).encode()),
+        }
+        if labels is not None:
+            known = repr((labels.classes.tolist(), labels.counts.tolist()))
+            found["labels"] = zlib.crc32(known.encode())
+        return found | more | {"seed": seed}
+
+
+class BaseSGD(EpochModel):
     """What classifier and regressor share: the way from blocks and parameters to coefficients."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = COMMON_CONSTRAINTS | {
@@ -52,14 +93,6 @@ class BaseSGD(LinearModel):
         "checkpoint_every": [_POSITIVE_INTEGER],
         "persist": ["boolean", StrOptions({"auto"})],
     }
-
-    def plot(self, ax: Any = None) -> Any:
-        """Draw the mean loss of each epoch on `ax`, or on new axes; returns the axes."""
-        check_is_fitted(self, "history_")
-        return training(self.history_).plot(ax)
-
-    def _chart(self) -> Chart | None:
-        return training(self.history_) if len(self.history_) > 1 else None
 
     def _facts(self) -> Facts:
         if not hasattr(self, "history_"):
@@ -80,17 +113,9 @@ class BaseSGD(LinearModel):
             seed=seed,
             fit_intercept=bool(self.fit_intercept),
             validation_fraction=float(self.validation_fraction) if self.early_stopping else 0.0,
-            starts=np.cumsum([0, *X.chunks[0]]).astype(np.int64),
+            starts=first_rows(X),
             **more,
         )
-
-    def _choose_seed(self) -> int:
-        """Return the seed; a run whose own is left open goes on with that of its checkpoint."""
-        if self.random_state is None and self.checkpoint is not None:
-            stored = Checkpoint(self.checkpoint, {}).stored_seed()
-            if stored is not None:
-                return stored
-        return seed_of(self.random_state)
 
     def _train(
         self,
@@ -102,17 +127,14 @@ class BaseSGD(LinearModel):
         """Train from zero, or from the checkpoint."""
         checkpoint = None
         if self.checkpoint is not None:
-            fingerprint = self._fingerprint(blocks, config, labels)
+            about = {"targets": config.n_outputs, "weights": config.weighted}
+            fingerprint = self._fingerprint(blocks, config.seed, labels, **about)
             checkpoint = Checkpoint(self.checkpoint, fingerprint)
         start = TrainingState.zero(self.n_features_in_, config.n_outputs)
         loop = TrainingLoop(executor, blocks, config, start, self.progress)
         loop.checkpoint, loop.checkpoint_every = checkpoint, self.checkpoint_every
         loop.run(range(self.epochs), self.patience if self.early_stopping else 0, self.tol)
         self._set_attributes(loop)
-
-    def _seed_of_calls(self) -> int:
-        """Return the seed of all calls of `partial_fit`."""
-        return self.seed_ if hasattr(self, "seed_") else self._choose_seed()
 
     def _train_more(self, executor: Executor, blocks: Blocks, config: TrainingConfig) -> None:
         """Go once over new blocks from where the last call ended; nobody knows of how many."""
@@ -126,25 +148,6 @@ class BaseSGD(LinearModel):
         loop.run(range(calls, calls + 1))
         self.n_calls_ = calls + 1
         self._set_attributes(loop)
-
-    def _fingerprint(
-        self, blocks: Blocks, config: TrainingConfig, labels: ClassLabels | None
-    ) -> dict[str, Any]:
-        """Return what must be the same for a run to go on from a checkpoint."""
-        params = self.get_params(deep=False).items()
-        found: dict[str, Any] = {"model": type(self).__name__}
-        found |= {name: repr(value) for name, value in params if name not in NOT_IN_FINGERPRINT}
-        found |= {
-            "rows": sum(blocks.rows),
-            "columns": self.n_features_in_,
-            "chunks": zlib.crc32(repr(list(blocks.rows)).encode()),
-            "targets": config.n_outputs,
-            "weights": config.weighted,
-        }
-        if labels is not None:
-            known = repr((labels.classes.tolist(), labels.counts.tolist()))
-            found["labels"] = zlib.crc32(known.encode())
-        return found | {"seed": config.seed}
 
     def _last_state(self, n_outputs: int) -> TrainingState:
         state: TrainingState | None = getattr(self, "_state", None)

@@ -6,7 +6,7 @@ import json
 import os
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,30 +32,27 @@ class Checkpoint:
         Settings and shape of the data. A checkpoint of another run is refused.
     """
 
+    arrays: ClassVar[tuple[str, ...]] = ("W", "mean")
+    """Names of the arrays of a state."""
+
     def __init__(self, path: str | os.PathLike[str], fingerprint: dict[str, Any]) -> None:
         self.path = Path(path)
         self.fingerprint = json.loads(json.dumps(fingerprint))
 
     def save(self, state: TrainingState, epoch: int, group: int, history: History) -> None:
         """Write a new state beside the old one and put it in its place."""
-        about = {
-            "format": FORMAT,
-            "run": self.fingerprint,
-            "position": [epoch, group],
-            "history": history,
-            "scalars": state._asdict() | {"W": None, "mean": None},
-        }
-        with disk_errors(self.path), atomic_file(self.path) as file:
-            np.savez(file, W=state.W, mean=state.mean, about=np.array(json.dumps(about)))
+        scalars = state._asdict() | {"W": None, "mean": None}
+        arrays = {"W": state.W, "mean": state.mean}
+        self._write(arrays, position=[epoch, group], history=history, scalars=scalars)
 
     def load(self) -> tuple[TrainingState, tuple[int, int], History] | None:
         """Return state, position and history, or None when there is no checkpoint."""
         if not self.path.exists():
             return None
-        about, W, mean = self._read()
+        about, arrays = self._read()
         self._require_same_run(about)
         with self._faults():
-            state = TrainingState(**(about["scalars"] | {"W": W, "mean": mean}))
+            state = TrainingState(**(about["scalars"] | arrays))
             epoch, group = map(int, about["position"])
             return state, (epoch, group), list(about["history"])
 
@@ -65,14 +62,20 @@ class Checkpoint:
             return None
         return int(self._read()[0]["run"]["seed"])
 
-    def _read(self) -> tuple[dict[str, Any], Array, Array]:
+    def _write(self, arrays: dict[str, Array], **about: Any) -> None:
+        about = {"format": FORMAT, "run": self.fingerprint} | about
+        with disk_errors(self.path), atomic_file(self.path) as file:
+            values: dict[str, Any] = {"about": np.array(json.dumps(about)), **arrays}
+            np.savez(file, **values)
+
+    def _read(self) -> tuple[dict[str, Any], dict[str, Array]]:
         with self._faults(), open_npz(self.path) as stored:
             about = json.loads(str(stored["about"]))
             int(about["run"]["seed"])
-            W, mean = stored["W"], stored["mean"]
-            if not (np.isfinite(W).all() and np.isfinite(mean).all()):
+            arrays = {name: stored[name] for name in self.arrays}
+            if not all(np.isfinite(values).all() for values in arrays.values()):
                 raise ValueError("it holds values that are not finite")
-            return about, W, mean
+            return about, arrays
 
     def _faults(self) -> AbstractContextManager[None]:
         return faults_as(

@@ -203,13 +203,6 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
         function = ClassProbabilities(self.coef_, self.intercept_, softmax)
         return map_rows(self, X, function, len(self.classes_))
 
-    def _has_probabilities(self) -> bool:
-        if self.loss != "log_loss":
-            raise AttributeError(
-                f"predict_proba is not defined for loss={self.loss!r}; use loss='log_loss'."
-            )
-        return True
-
     def _validate_params(self) -> None:
         super()._validate_params()
         self._loss_code()
