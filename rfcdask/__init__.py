@@ -12,6 +12,7 @@ from rfcdask._version import __version__
 
 if TYPE_CHECKING:
     from rfcdask.data import Dataset, fetch, ingest, open_dataset, synthetic
+    from rfcdask.evaluation import metrics
     from rfcdask.evaluation.compare import Comparison, compare
     from rfcdask.evaluation.kernel_error import kernel_error
     from rfcdask.evaluation.tuning import TuneResult, tune
@@ -60,6 +61,7 @@ __all__ = [
     "ingest",
     "kernel_error",
     "load",
+    "metrics",
     "open_dataset",
     "plan",
     "save",
@@ -104,6 +106,7 @@ _NAMES = {
     "rfcdask.persist.models": ("load", "save"),
     "rfcdask.planning": ("Plan", "PlanError", "plan"),
     "rfcdask.linear.standardize": ("Standardizer",),
+    "rfcdask.evaluation.metrics": ("metrics",),  # the module itself
     "rfcdask.evaluation.tuning": ("TuneResult", "tune"),
 }
 """Where each public name lives; the imports above say the same to type checkers."""
@@ -112,7 +115,8 @@ _HOME = {name: module for module, names in _NAMES.items() for name in names}
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        value = getattr(import_module(_HOME[name]), name)
+        home = import_module(_HOME[name])
+        value = getattr(home, name, home)
         globals()[name] = value
         return value
     if not name.startswith("_"):

@@ -41,23 +41,35 @@ KEEP_BYTES = 2**25
 
 
 def check_data(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool = False
+    estimator: Any,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    *,
+    reset: bool = False,
+    columns: bool = True,
 ) -> tuple[DaskArray, DaskArray, DaskArray | None]:
     """Return X, labels or targets as `estimator` takes them, and weights, in the same row blocks.
 
-    With `reset` the estimator learns from them, else they must have the columns it knows.
+    With `reset` the estimator learns from them, else they must have the columns it knows; unless
+    `columns` are another step's business.
     """
     if y is None:
         name = type(estimator).__name__
         raise ValueError(f"{name} requires y to be passed, but the target y is None.")
-    matrix = check_matrix(estimator, X, reset=reset)
+    matrix = check_matrix(estimator, X, reset=reset, columns=columns)
     weights = _check_sample_weight(sample_weight, matrix)
     check_y = _check_labels if is_classifier(estimator) else _check_targets
     return matrix, check_y(_align(y, matrix, "y")), weights
 
 
 def check_matrix(
-    estimator: Any, X: Any, *, reset: bool = False, keep_empty: bool = False
+    estimator: Any,
+    X: Any,
+    *,
+    reset: bool = False,
+    keep_empty: bool = False,
+    columns: bool = True,
 ) -> DaskArray:
     """Return X as a two-dimensional dask array with one block of columns, as `estimator` takes it.
 
@@ -74,7 +86,8 @@ def check_matrix(
         rows = rows.astype(feature_dtype(rows.dtype), copy=False)
         size = int(np.clip(BLOCK_BYTES // max(rows.shape[1] * rows.dtype.itemsize, 1), 256, 16384))
         matrix = da.from_array(rows, chunks=(size, -1), name=False, asarray=not is_sparse(rows))
-    validate_data(estimator, X, reset=reset, skip_check_array=True)
+    if columns:
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
     return matrix
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial, reduce
 from numbers import Integral, Real
@@ -20,7 +21,16 @@ from rfcdask.display.html import Facts, HTMLReprMixin
 from rfcdask.display.numbers import count
 from rfcdask.execution.blocks import fold_blocks
 from rfcdask.kernels.arrays import Array, DaskArray, check_finite, feature_dtype
-from rfcdask.linear.checks import check_block_weights, check_total_weight, dense, encode_labels
+from rfcdask.linear.checks import check_total_weight, dense, encode_labels
+from rfcdask.linear.counts import (
+    ConfusionCounts,
+    FoldCounts,
+    NeverPredictedWarning,
+    explained,
+    merge_errors,
+    never_predicted_message,
+    target_errors,
+)
 from rfcdask.linear.inputs import check_data, check_matrix
 
 SHOWN_CLASSES = 6
@@ -96,11 +106,15 @@ class LinearClassifierMixin(ClassifierMixin):
         check_is_fitted(self, "coef_")
         arrays = check_data(self, X, y, sample_weight)
         predictor = ClassPredictor(self.coef_, self.intercept_, self.classes_)
-        fold = partial(_count_right, predictor=self._of_rows(predictor))
-        parts = fold_blocks(arrays, fold, np.zeros(2), client, "scoring", group_size=SCORED_BLOCKS)
-        right, total = sum(parts)
-        check_total_weight(float(total))
-        return float(right / total)
+        count_block = partial(_count_right, self._of_rows(predictor))
+        fold = FoldCounts(count_block, ConfusionCounts.merge, arrays[2] is not None)
+        parts = fold_blocks(arrays, fold, None, client, "scoring", group_size=SCORED_BLOCKS)
+        counts = reduce(ConfusionCounts.merge, parts)
+        accuracy = counts.accuracy()
+        if missed := counts.never_predicted():
+            said = never_predicted_message(self.classes_[missed].tolist())
+            warnings.warn(said, NeverPredictedWarning, stacklevel=2)
+        return accuracy
 
     def _has_probabilities(self) -> bool:
         if self.loss != "log_loss":
@@ -149,14 +163,12 @@ class LinearRegressorMixin(RegressorMixin):
             raise ValueError(
                 f"y has {given} target(s) per row and the model predicts {known}; give all of them."
             )
-        fold, state = partial(_sum_squares, scores=self._of_rows(scores)), np.zeros((4, known))
-        parts = fold_blocks(arrays, fold, state, client, "scoring", group_size=SCORED_BLOCKS)
-        weight, mean, spread, miss = reduce(_merge_squares, parts)
-        check_total_weight(float(weight[0]))
-        # As scikit-learn has it: of a target that never changes all is explained, or nothing.
-        constant = spread <= weight * (8 * np.finfo(float).eps * mean) ** 2
-        explained = 1.0 - miss / np.where(constant, 1.0, spread)
-        return float(np.mean(np.where(constant, (miss == 0).astype(float), explained)))
+        count_block = partial(_sum_errors, self._of_rows(scores))
+        fold = FoldCounts(count_block, merge_errors, arrays[2] is not None)
+        parts = fold_blocks(arrays, fold, None, client, "scoring", group_size=SCORED_BLOCKS)
+        errors = reduce(merge_errors, parts)
+        check_total_weight(float(errors[0][0]))
+        return float(np.mean(explained(errors)))
 
     def _flatten_outputs(self) -> None:
         """Give `coef_` and `intercept_` the shapes of a single target."""
@@ -247,44 +259,17 @@ class ClassProbabilities(LinearScores):
 
 
 def _count_right(
-    state: Array, block: tuple[Any, ...], index: int, predictor: ClassPredictor
-) -> Array:
-    """Add a block to the weight of rows predicted right and that of all rows."""
-    predicted = predictor.codes(dense(block[0]))
-    right = predicted == encode_labels(np.asarray(block[1]), predictor.classes)
-    weights = _weights_of(block, len(right), index)
-    return np.asarray(np.add(state, [weights @ right, weights.sum()]))
+    predictor: ClassPredictor, X: Any, y: Any, weights: Array | None
+) -> ConfusionCounts:
+    """Count the rows of a block by the numbers of true and predicted class."""
+    predicted = predictor.codes(dense(X))
+    true = encode_labels(np.asarray(y), predictor.classes)
+    return ConfusionCounts.of(true, predicted, weights)
 
 
-def _sum_squares(state: Array, block: tuple[Any, ...], index: int, scores: LinearScores) -> Array:
-    """Add a block to weight, mean and squares of the targets, and squares of the misses."""
-    X, y = dense(block[0]), np.asarray(block[1], float)
-    y = y[:, None] if y.ndim == 1 else y
-    weights = _weights_of(block, len(X), index)
-    weight = weights.sum()
-    if weight == 0:
-        return state
-    miss = y - scores(X)
-    if not np.isfinite(miss).all():
+def _sum_errors(scores: LinearScores, X: Any, y: Any, weights: Array | None) -> Array:
+    X = dense(X)
+    predicted = scores(X)
+    if not np.isfinite(predicted).all():
         check_finite(X)
-    mean = weights @ y / weight
-    squares = weights @ (y - mean) ** 2
-    found = np.array([np.full(len(mean), weight), mean, squares, weights @ miss**2])
-    return _merge_squares(state, found)
-
-
-def _weights_of(block: tuple[Any, ...], n: int, index: int) -> Array:
-    if len(block) < 3:
-        return np.ones(n)
-    weights = np.asarray(block[2], float)
-    check_block_weights(weights, index)
-    return weights
-
-
-def _merge_squares(a: Array, b: Array) -> Array:
-    """Return weight, mean and squares about it, and misses, of two sets of rows together."""
-    weight = a[0] + b[0]
-    share = np.divide(b[0], weight, out=np.zeros_like(weight), where=weight > 0)
-    apart = b[1] - a[1]
-    squares = a[2] + b[2] + a[0] * share * apart**2
-    return np.array([weight, a[1] + share * apart, squares, a[3] + b[3]])
+    return target_errors(y, predicted, weights)

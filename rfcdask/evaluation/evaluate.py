@@ -1,0 +1,356 @@
+"""All metrics of a fitted model in one pass over rows that it did not learn from."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import dask.array as da
+import numpy as np
+import sklearn.metrics
+from dask.delayed import delayed
+from sklearn.base import is_classifier
+from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.pipeline import Pipeline
+
+from rfcdask.display.html import Table, render_repr
+from rfcdask.display.numbers import count
+from rfcdask.execution.blocks import fold_blocks
+from rfcdask.kernels.arrays import Array, is_sparse
+from rfcdask.linear.checks import check_total_weight, dense
+from rfcdask.linear.counts import (
+    ConfusionCounts,
+    FoldCounts,
+    NeverPredictedWarning,
+    RankedScores,
+    class_losses,
+    explained,
+    merge_errors,
+    merge_ranks,
+    metric_of_ranks,
+    never_predicted_message,
+    rank_classes,
+    target_errors,
+)
+from rfcdask.linear.inputs import check_data
+from rfcdask.linear.predict import LinearClassifierMixin
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+GROUP = 8
+"""Blocks that are counted by one task."""
+SCORERS = {
+    name: (name, 1)
+    for name in (
+        "accuracy",
+        "balanced_accuracy",
+        "f1_macro",
+        "f1_weighted",
+        "precision_macro",
+        "recall_macro",
+        "roc_auc",
+        "average_precision",
+        "r2",
+    )
+} | {
+    "roc_auc_ovr": ("roc_auc", 1),
+    "neg_log_loss": ("log_loss", -1),
+    "neg_brier_score": ("brier_score", -1),
+    "neg_mean_absolute_error": ("mean_absolute_error", -1),
+    "neg_mean_squared_error": ("mean_squared_error", -1),
+    "neg_root_mean_squared_error": ("root_mean_squared_error", -1),
+}
+"""scikit-learn's names of scorers: which value of an :class:`Evaluation`, and its sign."""
+_OF_NUMBERS = {name for name, (value, _) in SCORERS.items() if value == "r2" or "mean" in value}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What was measured of a model.
+
+    Attributes
+    ----------
+    values : dict
+        For classes ``accuracy``, ``balanced_accuracy``, ``precision_macro``, ``recall_macro``,
+        ``f1_macro``, ``f1_weighted``, ``roc_auc`` and ``average_precision`` (of several classes the
+        mean of each against the rest), and where there are probabilities ``log_loss`` and
+        ``brier_score``. For numbers ``r2``, ``mean_absolute_error``, ``mean_squared_error`` and
+        ``root_mean_squared_error``, means over targets.
+    n_rows : int
+    labels : array of shape (k,), or None for numbers
+    confusion : array of shape (k, k), or None
+        Weight of the rows of each class (rows) that were predicted as each class.
+    targets : dict
+        The metrics of each target, where there are several.
+    """
+
+    values: dict[str, float]
+    n_rows: int
+    labels: Array | None = None
+    confusion: Array | None = None
+    never_predicted: list[Any] = field(default_factory=list)
+    targets: dict[str, list[float]] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> float:
+        """Return a value, or by the name of a scorer a number that is larger for better models."""
+        if name in self.values:
+            return self.values[name]
+        value, sign = SCORERS.get(name, ("", 1))
+        if value not in self.values:
+            there = [n for n, (kept, _) in SCORERS.items() if kept in self.values]
+            raise KeyError(
+                f"{name!r} was not measured; there are {', '.join(there)}"
+                + (", and log loss needs probabilities." if "accuracy" in self.values else ".")
+            )
+        return sign * self.values[value]
+
+    @property
+    def per_class(self) -> Table:
+        """Recall, precision, F1 and rows of each class."""
+        if self.labels is None or self.confusion is None:
+            return Table([])
+        true, given, right = self.confusion.sum(1), self.confusion.sum(0), self.confusion.diagonal()
+        return Table(
+            [
+                {
+                    "class": label,
+                    "rows": n,
+                    "predicted": m,
+                    "recall": hit / n if n else 0.0,
+                    "precision": hit / m if m else 0.0,
+                    "f1": 2 * hit / (n + m) if n + m else 0.0,
+                }
+                for label, n, m, hit in zip(
+                    self.labels.tolist(), true.tolist(), given.tolist(), right.tolist(), strict=True
+                )
+            ]
+        )
+
+    def warning(self) -> str | None:
+        """Return a sentence about classes that are never predicted, None without such."""
+        return never_predicted_message(self.never_predicted) if self.never_predicted else None
+
+    def __repr__(self) -> str:
+        parts = [f"{name}={value:.4g}" for name, value in self.values.items()]
+        return f"Evaluation({', '.join(parts)}, n_rows={self.n_rows})"
+
+    def _repr_html_(self) -> str:
+        facts = [("rows", count(self.n_rows))]
+        facts += [(name.replace("_", " "), f"{v:.4f}") for name, v in self.values.items()]
+        problems = [text] if (text := self.warning()) else []
+        tables = [("Each class", self.per_class)] if self.labels is not None else []
+        return render_repr(title="Evaluation", facts=facts, problems=problems, tables=tables)
+
+
+class ClassCounts(NamedTuple):
+    """What is counted of the rows of classes."""
+
+    confusion: ConfusionCounts
+    ranks: list[RankedScores]
+    losses: Array
+
+    def merge(self, other: ClassCounts) -> ClassCounts:
+        """Return the counts of both sets of rows."""
+        return ClassCounts(
+            self.confusion.merge(other.confusion),
+            merge_ranks(self.ranks, other.ranks),
+            self.losses + other.losses,
+        )
+
+
+def evaluate(
+    model: Any,
+    X: Any,
+    y: Any,
+    *,
+    sample_weight: Any = None,
+    client: Client | None = None,
+    progress: Any = None,
+) -> Evaluation:
+    """Measure a fitted model on rows, all metrics in one pass over their blocks.
+
+    A class with rows that is never predicted is warned of with `NeverPredictedWarning`.
+
+    Parameters
+    ----------
+    model : fitted classifier or regressor, or a pipeline that ends in one
+        Of this package, or of scikit-learn.
+    X : array, CSR or dask array of shape (n, p)
+    y : array or dask array of shape (n,) or (n, targets)
+        A dask array needs the row chunks of X.
+    sample_weight : array or dask array of shape (n,), optional
+    client : distributed.Client, optional
+        Where to compute: this client, else the current one, else local threads.
+    progress : bool, str or callable, optional
+        See :func:`rfcdask.execution.progress.track`.
+
+    Examples
+    --------
+    >>> import numpy as np, rfcdask as rf
+    >>> X = np.random.default_rng(0).normal(size=(500, 2))
+    >>> y = (X[:, 0] > 1).astype(int)
+    >>> found = rf.metrics.evaluate(rf.RidgeClassifier().fit(X, y), X, y)
+    >>> found["roc_auc"] > 0.99
+    True
+    """
+    found = measured(model, X, y, sample_weight=sample_weight, client=client, progress=progress)
+    if said := found.warning():
+        warnings.warn(said, NeverPredictedWarning, stacklevel=2)
+    return found
+
+
+def measured(
+    model: Any,
+    X: Any,
+    y: Any,
+    *,
+    sample_weight: Any = None,
+    client: Client | None = None,
+    progress: Any = None,
+) -> Evaluation:
+    """Measure like :func:`evaluate`, and leave it to the caller to say what is wrong."""
+    learner = model[-1] if isinstance(model, Pipeline) else model
+    matrix, column, weights = check_data(learner, X, y, sample_weight, columns=False)
+    if isinstance(model, Pipeline) and len(model) > 1 and _is_ours(model):
+        matrix = model[:-1].transform(matrix)  # once for all that is asked of the learner
+        model = learner
+    arrays: list[Any]
+    if is_classifier(learner):
+        linear = isinstance(learner, LinearClassifierMixin)
+        scored = _score_method(learner)
+        arrays = [column, None if linear else _lazily(model, "predict", matrix)]
+        arrays += [_lazily(model, scored, matrix) if scored else None]
+        proba = hasattr(learner, "predict_proba") and scored != "predict_proba"
+        arrays += [_lazily(model, "predict_proba", matrix) if proba else None]
+        there = tuple(array is not None for array in arrays)
+        count_block: Any = partial(
+            _count_classes, there, np.asarray(learner.classes_), scored == "predict_proba"
+        )
+        merge: Any = ClassCounts.merge
+    else:
+        arrays = [column, _lazily(model, "predict", matrix)]
+        count_block, merge = target_errors, merge_errors
+    given = [array for array in arrays if array is not None]
+    fold = FoldCounts(count_block, merge, weights is not None)
+    parts = fold_blocks(
+        [*given, weights], fold, None, client, "scoring", group_size=GROUP, progress=progress
+    )
+    counts = reduce(merge, (part for part in parts if part is not None))
+    n_rows = int(matrix.shape[0])
+    return _of_classes(counts, n_rows) if is_classifier(learner) else _of_targets(counts, n_rows)
+
+
+def _is_ours(model: Any) -> bool:
+    """Tell whether all steps of a model take dask arrays."""
+    steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
+    return all(type(step).__module__.startswith("rfcdask.") for step in steps)
+
+
+def _score_method(learner: Any) -> str | None:
+    methods = ("decision_function", "predict_proba")
+    return next((name for name in methods if hasattr(learner, name)), None)
+
+
+def _lazily(model: Any, method: str, X: Any) -> Any:
+    """Return what a method gives for each row; other packages would read a dask array whole."""
+    if _is_ours(model):
+        return getattr(model, method)(X)
+    like = np.asarray(_call_block(np.zeros((1, X.shape[1]), X.dtype), model, method))
+    shape: dict[str, Any] = {"drop_axis": 1}
+    if like.ndim == 2:
+        shape = {"chunks": (X.chunks[0], (like.shape[1],))}
+    held = delayed(model, pure=False, traverse=False)
+    return da.map_blocks(_call_block, X, held, method, dtype=like.dtype, meta=like[:0], **shape)
+
+
+def _call_block(block: Any, model: Any, method: str) -> Array:
+    return np.asarray(getattr(model, method)(block if is_sparse(block) else dense(block)))
+
+
+def _count_classes(
+    there: tuple[bool, ...], classes: Array, scores_are_proba: bool, *block: Any
+) -> ClassCounts:
+    """Count a block of labels, predicted labels, scores and probabilities, as far as there."""
+    *given, weights = block
+    rest = iter(given)
+    y, predicted, scores, proba = (np.asarray(next(rest)) if one else None for one in there)
+    if predicted is None:
+        assert scores is not None  # only linear models are asked for scores alone
+        predicted = classes[scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(int)]
+    assert y is not None
+    if scores is not None and not np.isfinite(scores).all():
+        raise ValueError("Scores are NaN or infinite: look for such values in X.")
+    proba = scores if scores_are_proba else proba
+    return ClassCounts(
+        ConfusionCounts.of(y, predicted, weights),
+        [] if scores is None else rank_classes(classes, y, scores, weights),
+        np.zeros(3) if proba is None else class_losses(classes, y, proba, weights),
+    )
+
+
+def _of_classes(counts: ClassCounts, n_rows: int) -> Evaluation:
+    true, predicted, weights = counts.confusion
+    check_total_weight(float(weights.sum()))
+    labels = np.union1d(true, predicted)
+    with warnings.catch_warnings():
+        # Zero is the metric of a class that is never predicted; it is said in another place.
+        warnings.simplefilter("ignore", UndefinedMetricWarning)
+        warnings.filterwarnings("ignore", "y_pred contains classes not in y_true")
+        known = {"sample_weight": weights, "zero_division": 0.0}
+        metrics = sklearn.metrics
+        values = {
+            "accuracy": counts.confusion.accuracy(),
+            "balanced_accuracy": metrics.balanced_accuracy_score(
+                true, predicted, sample_weight=weights
+            ),
+            "precision_macro": metrics.precision_score(true, predicted, average="macro", **known),
+            "recall_macro": metrics.recall_score(true, predicted, average="macro", **known),
+            "f1_macro": metrics.f1_score(true, predicted, average="macro", **known),
+            "f1_weighted": metrics.f1_score(true, predicted, average="weighted", **known),
+        }
+        ranks = [r for r in counts.ranks if all(r.totals())]
+        if ranks:
+            values["roc_auc"] = metric_of_ranks(metrics.roc_auc_score, ranks, "macro")
+            values["average_precision"] = metric_of_ranks(
+                metrics.average_precision_score, ranks, "macro"
+            )
+    total, log, brier = counts.losses
+    if total:
+        values |= {"log_loss": log / total, "brier_score": brier / total}
+    matrix = np.zeros((len(labels), len(labels)), weights.dtype)
+    matrix[np.searchsorted(labels, true), np.searchsorted(labels, predicted)] = weights
+    return Evaluation(
+        {name: float(value) for name, value in values.items()},
+        n_rows,
+        labels,
+        matrix,
+        counts.confusion.never_predicted(),
+    )
+
+
+def _of_targets(errors: Array, n_rows: int) -> Evaluation:
+    check_total_weight(float(errors[0][0]))
+    squared, absolute = errors[3] / errors[0], errors[4] / errors[0]
+    each = {
+        "r2": explained(errors),
+        "mean_absolute_error": absolute,
+        "mean_squared_error": squared,
+        "root_mean_squared_error": np.sqrt(squared),
+    }
+    values = {name: float(np.mean(found)) for name, found in each.items()}
+    several = errors.shape[1] > 1
+    return Evaluation(
+        values, n_rows, targets={k: v.tolist() for k, v in each.items()} if several else {}
+    )
+
+
+def check_scoring(name: str, *, numbers: bool) -> str:
+    """Return the name of a scorer that goes with the labels, or say which ones there are."""
+    known = [n for n in SCORERS if (n in _OF_NUMBERS) == numbers]
+    if name not in known:
+        what = "numbers" if numbers else "classes"
+        raise ValueError(f"scoring={name!r} must be one for {what}: {', '.join(known)}.")
+    return name

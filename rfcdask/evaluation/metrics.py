@@ -1,0 +1,329 @@
+"""Metrics by scikit-learn's names, streamed over the blocks of Dask arrays: ``rf.metrics``.
+
+Each block is counted where it lies, the counts are merged, and scikit-learn's own function makes
+the metric of them: it is that of the whole arrays, whatever the chunks. Arrays in memory are given
+to scikit-learn as they are.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial, reduce
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import sklearn.metrics
+
+from rfcdask.data.sample import refuse_dask_frame, require_known_rows
+from rfcdask.evaluation.evaluate import SCORERS, Evaluation, evaluate
+from rfcdask.execution.blocks import fold_blocks
+from rfcdask.kernels.arrays import Array, DaskArray
+from rfcdask.linear.checks import check_total_weight
+from rfcdask.linear.counts import (
+    ConfusionCounts,
+    FoldCounts,
+    NeverPredictedWarning,
+    RankedScores,
+    class_losses,
+    explained,
+    merge_errors,
+    merge_ranks,
+    metric_of_ranks,
+    rank_classes,
+    target_errors,
+)
+
+__all__ = [
+    "SCORERS",
+    "Evaluation",
+    "NeverPredictedWarning",
+    "accuracy_score",
+    "average_precision_score",
+    "balanced_accuracy_score",
+    "brier_score_loss",
+    "confusion_matrix",
+    "evaluate",
+    "f1_score",
+    "log_loss",
+    "mean_absolute_error",
+    "mean_squared_error",
+    "precision_score",
+    "r2_score",
+    "recall_score",
+    "roc_auc_score",
+    "root_mean_squared_error",
+]
+
+GROUP = 8
+"""Blocks that are counted by one task."""
+
+Metric = Callable[..., Any]
+Count = Callable[..., Any]
+"""``count(*arrays of a block, weights or None) -> counts``"""
+
+
+def _align(arrays: Mapping[str, Any]) -> list[DaskArray | None]:
+    """Return all arrays as dask arrays with the row chunks of the first that is one."""
+    for name, array in arrays.items():
+        refuse_dask_frame(array, name)
+        if isinstance(array, da.Array):
+            require_known_rows(array, name)
+    rows = next(array.chunks[0] for array in arrays.values() if isinstance(array, da.Array))
+    return [None if array is None else _cut(name, array, rows) for name, array in arrays.items()]
+
+
+def _cut(name: str, array: Any, rows: tuple[int, ...]) -> DaskArray:
+    lazy = isinstance(array, da.Array)
+    found = array if lazy else np.asarray(array)
+    if found.ndim == 0 or found.shape[0] != sum(rows):
+        raise ValueError(
+            f"{name} has shape {found.shape}, but {sum(rows)} rows are there: give one entry for "
+            "each row."
+        )
+    chunks = (rows, *found.shape[1:])
+    return array.rechunk(chunks) if lazy else da.from_array(found, chunks, name=False)
+
+
+def _counted(
+    arrays: Mapping[str, Any], count: Count, merge: Any, client: Any, progress: Any = None
+) -> Any:
+    """Return the counts of all rows; the last of the arrays are weights, or None."""
+    *others, weights = _align(arrays)
+    fold = FoldCounts(count, merge, weights is not None)
+    label = "scoring"
+    parts = fold_blocks(
+        [*others, weights], fold, None, client, label, group_size=GROUP, progress=progress
+    )
+    known = [part for part in parts if part is not None]
+    if not known:
+        raise ValueError("There are no rows to measure anything on.")
+    return reduce(merge, known)
+
+
+def _streamed(measure: Metric) -> Metric:
+    """Return a metric that leaves arrays in memory to scikit-learn's function of its name."""
+    original = getattr(sklearn.metrics, measure.__name__.lstrip("_"))
+    signature = inspect.signature(original)
+
+    def metric(y_true: Any, y_pred: Any, *, client: Any = None, **options: Any) -> Any:
+        signature.bind(y_true, y_pred, **options)  # the message of a wrong name is Python's own
+        weights = options.get("sample_weight")
+        if not any(isinstance(array, da.Array) for array in (y_true, y_pred, weights)):
+            for name, array in (("y_true", y_true), ("y_pred", y_pred)):
+                refuse_dask_frame(array, name)
+            return original(y_true, y_pred, **options)
+        options.pop("sample_weight", None)
+        arrays = {"y_true": y_true, "y_pred": y_pred, "sample_weight": weights}
+        return measure(arrays, client, original, **options)
+
+    named = [p for p in signature.parameters.values() if p.default != "deprecated"]
+    named = [p.replace(default=p.empty) if p.name == "y_proba" else p for p in named]
+    extra = inspect.Parameter("client", inspect.Parameter.KEYWORD_ONLY, default=None)
+    metric.__signature__ = signature.replace(parameters=[*named, extra])  # type: ignore[attr-defined]
+    metric.__name__ = metric.__qualname__ = original.__name__
+    metric.__module__ = __name__
+    metric.__doc__ = (
+        f"{measure.__doc__}\n\n    Parameters are those of ``sklearn.metrics.{original.__name__}``"
+        ", arrays or dask arrays, and\n    `client`: where to compute, else the current client, "
+        "else local threads.\n    "
+    )
+    return metric
+
+
+def _of_labels(arrays: Mapping[str, Any], client: Any, original: Metric, **options: Any) -> Any:
+    found: ConfusionCounts = _counted(arrays, ConfusionCounts.of, ConfusionCounts.merge, client)
+    return original(found.true, found.predicted, sample_weight=found.weights, **options)
+
+
+def _label_metric(name: str, about: str) -> Metric:
+    def measure(*args: Any, **options: Any) -> Any:
+        return _of_labels(*args, **options)
+
+    measure.__name__, measure.__doc__ = name, about
+    return _streamed(measure)
+
+
+accuracy_score = _label_metric("accuracy_score", "Return the share of rows predicted right.")
+balanced_accuracy_score = _label_metric(
+    "balanced_accuracy_score", "Return the mean of the recalls of all classes."
+)
+confusion_matrix = _label_metric(
+    "confusion_matrix", "Return how often each class (rows) was predicted as each class."
+)
+recall_score = _label_metric(
+    "recall_score", "Return the share of the rows of a class that were found, or a mean of these."
+)
+precision_score = _label_metric(
+    "precision_score", "Return the share of a class's predictions that are right, or a mean."
+)
+f1_score = _label_metric("f1_score", "Return the harmonic mean of precision and recall.")
+
+
+def _labels_of(y: DaskArray, client: Any) -> Array:
+    """Return the distinct labels of a column, from a pass over it alone."""
+    return np.asarray(_counted({"y_true": y, "weights": None}, _distinct, np.union1d, client))
+
+
+def _distinct(y: Array, weights: Array | None) -> Array:
+    return np.unique(np.asarray(y))
+
+
+def _ranked(arrays: Mapping[str, Any], classes: Array, client: Any) -> list[RankedScores]:
+    """Return the ranks of each class against the rest; of two classes those of the second."""
+    scores = arrays["y_pred"]
+    if scores.ndim == 2 and scores.shape[1] != len(classes):
+        raise ValueError(
+            f"y_score has {scores.shape[1]} columns and y_true {len(classes)} classes: give one "
+            "score for each class, and labels= where y_true does not have all of them."
+        )
+    ranks: list[RankedScores] = _counted(
+        arrays, partial(rank_classes, classes), merge_ranks, client
+    )
+    return ranks
+
+
+@_streamed
+def roc_auc_score(
+    arrays: Mapping[str, Any],
+    client: Any,
+    original: Metric,
+    *,
+    average: str | None = "macro",
+    max_fpr: float | None = None,
+    multi_class: str = "raise",
+    labels: Any = None,
+) -> Any:
+    """Return the area under the ROC curve of two classes, or of each class against the rest.
+
+    Exact while there are at most 1,048,576 different scores (divided by the number of classes);
+    more are put into so many bins, which changes it by less than 1e-5 for each doubling of the
+    rows. Scores of several classes need not add up to one.
+    """
+    classes = _labels_of(arrays["y_true"], client) if labels is None else np.unique(labels)
+    if len(classes) > 2 and (multi_class != "ovr" or average not in ("macro", "weighted", None)):
+        raise ValueError(
+            f"y_true has {len(classes)} classes: pass multi_class='ovr', with average 'macro' or "
+            "'weighted', for the mean of each class against the rest."
+        )
+    ranks = _ranked(arrays, classes, client)
+    return metric_of_ranks(original, ranks, average, max_fpr=max_fpr)
+
+
+@_streamed
+def average_precision_score(
+    arrays: Mapping[str, Any],
+    client: Any,
+    original: Metric,
+    *,
+    average: str | None = "macro",
+    pos_label: Any = 1,
+) -> Any:
+    """Return the area under the curve of precision and recall; see `roc_auc_score`."""
+    classes = _labels_of(arrays["y_true"], client)
+    if len(classes) <= 2:
+        if pos_label not in classes:
+            raise ValueError(
+                f"pos_label={pos_label} is not a valid label: it should be one of {classes}."
+            )
+        classes = np.array([*classes[classes != pos_label], pos_label])
+    elif average not in ("macro", "weighted", None):
+        raise ValueError(f"average={average!r} must be 'macro', 'weighted' or None.")
+    return metric_of_ranks(original, _ranked(arrays, classes, client), average)
+
+
+def _loss_of_probabilities(
+    arrays: Mapping[str, Any], client: Any, classes: Array
+) -> tuple[float, float, float]:
+    scores = arrays["y_pred"]
+    width = 2 if scores.ndim == 1 or scores.shape[1] == 1 else scores.shape[1]
+    if width != len(classes):
+        raise ValueError(
+            f"y_proba has {width} classes and y_true {len(classes)}: give one probability for each"
+            " class, and labels= where y_true does not have all of them."
+        )
+    weight, log, brier = _counted(arrays, partial(class_losses, classes), np.add, client)
+    check_total_weight(float(weight))
+    return float(weight), float(log), float(brier)
+
+
+@_streamed
+def log_loss(
+    arrays: Mapping[str, Any],
+    client: Any,
+    original: Metric,
+    *,
+    normalize: bool = True,
+    labels: Any = None,
+) -> float:
+    """Return the mean of the negative logarithm of the probability of the true class."""
+    classes = _labels_of(arrays["y_true"], client) if labels is None else np.unique(labels)
+    weight, log, _ = _loss_of_probabilities(arrays, client, classes)
+    return log / weight if normalize else log
+
+
+@_streamed
+def brier_score_loss(
+    arrays: Mapping[str, Any],
+    client: Any,
+    original: Metric,
+    *,
+    pos_label: Any = None,
+    labels: Any = None,
+    scale_by_half: bool | str = "auto",
+) -> float:
+    """Return the mean squared difference of probabilities and what happened."""
+    classes = _labels_of(arrays["y_true"], client) if labels is None else np.unique(labels)
+    two = len(classes) == 2
+    if two and pos_label is not None and pos_label != classes[1]:
+        raise ValueError(
+            f"pos_label={pos_label!r} must be the later of both labels, {classes[1]!r}: give 1 - p."
+        )
+    weight, _, brier = _loss_of_probabilities(arrays, client, classes)
+    halved = two if scale_by_half == "auto" else bool(scale_by_half)
+    return brier / weight * (1 + two) / (1 + halved)
+
+
+def _of_errors(
+    arrays: Mapping[str, Any],
+    client: Any,
+    values: Callable[[Array], Array],
+    multioutput: Any,
+) -> Any:
+    errors = _counted(arrays, target_errors, merge_errors, client)
+    check_total_weight(float(errors[0][0]))
+    found = values(errors)
+    if isinstance(multioutput, str):
+        if multioutput == "raw_values":
+            return found
+        if multioutput == "variance_weighted":
+            return float(np.average(found, weights=errors[2] if errors[2].any() else None))
+        multioutput = None
+    return float(np.average(found, weights=multioutput))
+
+
+def _error_metric(name: str, about: str, values: Callable[[Array], Array]) -> Metric:
+    def measure(
+        arrays: Any, client: Any, original: Metric, *, multioutput: Any = "uniform_average"
+    ) -> Any:
+        return _of_errors(arrays, client, values, multioutput)
+
+    measure.__name__, measure.__doc__ = name, about
+    return _streamed(measure)
+
+
+r2_score = _error_metric(
+    "r2_score", "Return the share of the variance of targets that is explained.", explained
+)
+mean_absolute_error = _error_metric(
+    "mean_absolute_error", "Return the mean absolute error.", lambda sums: sums[4] / sums[0]
+)
+mean_squared_error = _error_metric(
+    "mean_squared_error", "Return the mean squared error.", lambda sums: sums[3] / sums[0]
+)
+root_mean_squared_error = _error_metric(
+    "root_mean_squared_error",
+    "Return the root of the mean squared error.",
+    lambda sums: np.sqrt(sums[3] / sums[0]),
+)

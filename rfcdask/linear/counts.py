@@ -1,0 +1,325 @@
+"""What metrics are made of: counts and sums of one block of rows that can be merged; numpy only.
+
+Whatever the blocks, merged counts are those of all rows. The metrics themselves are scikit-learn's:
+a pair of labels with the number of its rows as a weight says as much as the rows do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rfcdask.kernels.arrays import Array
+from rfcdask.linear.checks import check_block_weights, check_total_weight
+
+MOST_SCORES = 2**20
+"""Different scores that are kept as they are; more are put into about as many bins."""
+FEW_ROWS = 10
+"""Of a class with fewer rows than this nobody can tell whether it is never predicted."""
+
+
+class NeverPredictedWarning(UserWarning):
+    """A class that has rows, and that a classifier never predicts."""
+
+
+class ConfusionCounts(NamedTuple):
+    """The pairs of true and predicted label that occur, and the weight of the rows of each."""
+
+    true: Array
+    predicted: Array
+    weights: Array
+
+    @classmethod
+    def of(cls, true: Array, predicted: Array, weights: Array | None = None) -> ConfusionCounts:
+        """Count pairs; without weights the counts are whole numbers."""
+        true, predicted = np.asarray(true), np.asarray(predicted)
+        try:
+            if (true.dtype.kind in "biuf") != (predicted.dtype.kind in "biuf"):
+                np.sort(np.array([*true[:1], *predicted[:1]], object))  # numpy would make both text
+            labels = np.union1d(true, predicted)
+        except TypeError:
+            raise ValueError(
+                "True and predicted labels cannot be compared; make them all strings or all numbers"
+                ", for instance y.astype(str)."
+            ) from None
+        if labels.dtype.kind == "f" and (labels != np.floor(labels)).any():
+            raise ValueError(
+                "Labels are continuous numbers, which no metric of classes can handle; use a metric"
+                " of regression, such as r2_score."
+            )
+        k = len(labels)
+        codes = np.searchsorted(labels, true) * k + np.searchsorted(labels, predicted)
+        pairs, places = np.unique(codes, return_inverse=True)
+        sums = np.bincount(places, weights, len(pairs))
+        return cls(labels[pairs // max(k, 1)], labels[pairs % max(k, 1)], sums)
+
+    def merge(self, other: ConfusionCounts) -> ConfusionCounts:
+        """Return the counts of both sets of rows."""
+        whole = self.weights.dtype.kind == "i" and other.weights.dtype.kind == "i"
+        joined = [np.concatenate(pair) for pair in zip(self, other, strict=True)]
+        found = ConfusionCounts.of(*joined)
+        return found._replace(weights=found.weights.astype(np.int64)) if whole else found
+
+    def accuracy(self) -> float:
+        """Return the share of rows predicted right."""
+        total = float(self.weights.sum())
+        check_total_weight(total)
+        return float(self.weights[self.true == self.predicted].sum()) / total
+
+    def never_predicted(self) -> list[Any]:
+        """Return the labels that rows have, enough of them to tell, and that none is given."""
+        rows = {label: self.weights[self.true == label].sum() for label in np.unique(self.true)}
+        given = set(self.predicted[self.weights > 0].tolist())
+        return [x.item() for x, n in rows.items() if n >= FEW_ROWS and x.item() not in given]
+
+
+def never_predicted_message(labels: Sequence[Any]) -> str:
+    """Return one sentence about classes that are never predicted, and what may help."""
+    shown = ", ".join(map(repr, labels[:5])) + (", ..." if len(labels) > 5 else "")
+    what = "Class" if len(labels) == 1 else f"{len(labels)} classes"
+    verb = "is" if len(labels) == 1 else "are"
+    return (
+        f"{what} {shown} {verb} never predicted, though there are rows of it: look at the recall "
+        "of each class, and fit with class_weight='balanced' if rare classes matter."
+    )
+
+
+class Bins(NamedTuple):
+    """Scores in ascending order and the weight of positive and negative rows at each.
+
+    `moved` bounds the weights of positive and of negative rows whose order relative to any one
+    score may have been lost, by putting scores together.
+    """
+
+    scores: Array
+    positive: Array
+    negative: Array
+    moved: Array
+
+    @classmethod
+    def joined(cls, parts: Sequence[Bins]) -> Bins:
+        """Put rows of the same score together."""
+        every, positive, negative = (np.concatenate([part[i] for part in parts]) for i in range(3))
+        scores, places = np.unique(every, return_inverse=True)
+        sums = [np.bincount(places, weights, len(scores)) for weights in (positive, negative)]
+        moved = np.sum([part.moved for part in parts], axis=0)
+        return cls(scores, sums[0], sums[1], moved)
+
+    def fewer(self, n_bins: int) -> Bins:
+        """Put neighbours together so that no bin of several scores has more than 4 / n_bins.
+
+        That is the sum of its shares of all positive and of all negative rows. A score with more
+        than 2 / n_bins of them stays alone, so there are at most 2 n_bins + 1 bins.
+        """
+        sides = np.stack([self.positive, self.negative])
+        shares = (sides / np.maximum(sides.sum(1, keepdims=True), 1e-300)).sum(0)
+        number = np.floor((np.cumsum(shares) - shares) * (n_bins / 2))
+        heavy = shares > 2 / n_bins
+        first = np.concatenate([[True], (np.diff(number) > 0) | heavy[1:] | heavy[:-1]])
+        starts = np.flatnonzero(first)
+        sums = np.add.reduceat(sides, starts, axis=1)
+        ends = np.append(starts[1:], len(number))
+        several = ends - starts > 1
+        moved = self.moved + np.where(several, sums, 0.0).max(axis=1)
+        return Bins(self.scores[ends - 1], sums[0], sums[1], moved)
+
+
+class RankedScores(NamedTuple):
+    """Scores of positive and negative rows, for areas under curves, in bounded memory.
+
+    While there are at most `most` different scores all of them are kept and every area is exact.
+    More are put into bins when twice as many have come, and such bins again, as in a merge sort:
+    `levels` has what was put together so many times, and the bound on errors grows with the
+    logarithm of the number of rows.
+    """
+
+    levels: tuple[tuple[Bins, ...], ...]
+    most: int
+
+    @classmethod
+    def of(
+        cls, scores: Array, positive: Array, weights: Array | None, most: int = MOST_SCORES
+    ) -> RankedScores:
+        """Rank the rows of a block."""
+        scores = np.asarray(scores, np.float64)
+        if np.isnan(scores).any():
+            raise ValueError(f"Scores contain NaN, first in row {np.argmax(np.isnan(scores))}.")
+        weights = np.ones(len(scores)) if weights is None else weights
+        split = np.where(positive, weights, 0.0), np.where(positive, 0.0, weights)
+        return cls(((Bins(scores, *split, np.zeros(2)),),), most)._settled()
+
+    def merge(self, other: RankedScores) -> RankedScores:
+        """Return the ranks of both sets of rows."""
+        depth = max(len(self.levels), len(other.levels))
+        sides = [(*ranked.levels, *[()] * (depth - len(ranked.levels))) for ranked in (self, other)]
+        levels = tuple((*a, *b) for a, b in zip(*sides, strict=True))
+        return RankedScores(levels, self.most)._settled()
+
+    def _settled(self) -> RankedScores:
+        """Put together what a level has too much of."""
+        levels = [list(level) for level in self.levels]
+        for depth, parts in enumerate(levels):  # grows while it is gone through
+            if sum(len(part.scores) for part in parts) <= 2 * self.most:
+                continue
+            whole = Bins.joined(parts)
+            levels[depth] = [] if len(whole.scores) > self.most else [whole]
+            if not levels[depth]:
+                levels += [[]] if depth + 1 == len(levels) else []
+                levels[depth + 1].append(whole.fewer(self.most))
+        return RankedScores(tuple(map(tuple, levels)), self.most)
+
+    def rows(self) -> tuple[Array, Array, Array]:
+        """Return labels of 0 and 1, scores and weights, which give the metrics of all rows."""
+        whole = self.whole()
+        n = len(whole.scores)
+        labels = np.repeat([1, 0], n)
+        return labels, np.tile(whole.scores, 2), np.concatenate([whole.positive, whole.negative])
+
+    def totals(self) -> tuple[float, float]:
+        """Return the weight of all positive and of all negative rows."""
+        parts = [part for level in self.levels for part in level]
+        return sum(float(p.positive.sum()) for p in parts), sum(
+            float(p.negative.sum()) for p in parts
+        )
+
+    def whole(self) -> Bins:
+        """Return all scores or bins in one."""
+        return Bins.joined([part for level in self.levels for part in level])
+
+    def error_bounds(self) -> tuple[float, float]:
+        """Return what the area under the ROC curve and average precision may be off at most."""
+        whole = self.whole()
+        totals = np.array([whole.positive.sum(), whole.negative.sum()])
+        if not whole.moved.any() or not totals.all():
+            return 0.0, 0.0
+        # Precision at a threshold is off by the rows that moved there over all rows above it.
+        above = np.cumsum((whole.positive + whole.negative)[::-1])[::-1]
+        wrong = np.minimum(1.0, whole.moved.sum() / np.maximum(above - whole.moved.sum(), 1e-300))
+        precision = float(whole.positive @ wrong / totals[0])
+        return float((whole.moved / totals).sum()), precision + float(whole.moved[0] / totals[0])
+
+
+def probability_losses(codes: Array, proba: Array, weights: Array | None) -> Array:
+    """Return weight, log loss and Brier's loss of the rows of a block, summed.
+
+    `codes` number the columns of `proba`; -1 stands for a class that has none.
+    """
+    n, k = proba.shape
+    weights = np.ones(n) if weights is None else weights
+    true = codes[:, None] == np.arange(k)
+    eps = np.finfo(proba.dtype).eps
+    chosen = np.where(codes < 0, 0.0, proba[np.arange(n), codes])
+    log = -np.log(np.clip(chosen, eps, 1 - eps).astype(np.float64))
+    brier = np.square(true - proba.astype(np.float64)).sum(1) + (codes < 0)
+    return np.array([weights.sum(), weights @ log, weights @ (brier / 2 if k == 2 else brier)])
+
+
+def rank_classes(
+    classes: Array, y: Array, scores: Array, weights: Array | None, most: int = 0
+) -> list[RankedScores]:
+    """Rank a block's rows for each class that has a score."""
+    y, scores = np.asarray(y), np.asarray(scores)
+    if scores.ndim == 1:
+        classes, scores = classes[-1:], scores[:, None]
+    elif scores.shape[1] == 2:
+        classes, scores = classes[-1:], scores[:, 1:]
+    most = most or max(MOST_SCORES // len(classes), 2)
+    pairs = zip(classes, scores.T, strict=True)
+    return [RankedScores.of(column, y == label, weights, most) for label, column in pairs]
+
+
+def merge_ranks(a: list[RankedScores], b: list[RankedScores]) -> list[RankedScores]:
+    """Return the ranks of both sets of rows."""
+    return [x.merge(y) for x, y in zip(a, b, strict=True)]
+
+
+def metric_of_ranks(
+    metric: Callable[..., Any], ranks: Sequence[RankedScores], average: Any, **options: Any
+) -> Any:
+    """Return a metric of two classes, or its mean over classes against the rest."""
+    values, sizes = [], []
+    for ranked in ranks:
+        labels, scores, weights = ranked.rows()
+        values.append(metric(labels, scores, sample_weight=weights, **options))
+        sizes.append(weights[labels == 1].sum())
+    if average is None and len(ranks) > 1:
+        return np.array(values)
+    return float(np.average(values, weights=sizes if average == "weighted" else None))
+
+
+def class_losses(classes: Array, y: Array, proba: Array, weights: Array | None) -> Array:
+    """Return the sums of `probability_losses` of a block with labels of any kind."""
+    proba = np.asarray(proba)
+    if proba.ndim == 1 or proba.shape[1] == 1:
+        column = proba.reshape(-1, 1)
+        proba = np.hstack([1 - column, column])
+    if np.isnan(proba).any() or proba.min(initial=0) < 0 or proba.max(initial=1) > 1:
+        raise ValueError("y_proba contains values that are no probabilities, from 0 to 1.")
+    if (np.abs(proba.sum(1) - 1) > np.sqrt(np.finfo(proba.dtype).eps)).any():
+        raise ValueError(
+            "The rows of y_proba do not add up to one; make sure to pass probabilities."
+        )
+    return probability_losses(class_codes(np.asarray(y), classes), proba, weights)
+
+
+def class_codes(y: Array, classes: Array) -> Array:
+    """Return the number of each label among sorted classes, -1 for others."""
+    codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    return np.where(classes[codes] == y, codes, -1)
+
+
+def target_errors(y: Array, predicted: Array, weights: Array | None) -> Array:
+    """Return weight, mean and squares about it of each target, and squared and absolute errors."""
+    y, predicted = (np.asarray(a, np.float64).reshape(len(a), -1) for a in (y, predicted))
+    weights = np.ones(len(y)) if weights is None else weights
+    weight = weights.sum()
+    if weight == 0:
+        return np.zeros((5, y.shape[1]))
+    miss, mean = y - predicted, weights @ y / weight
+    squares = weights @ (y - mean) ** 2
+    total = np.full(len(mean), weight)
+    return np.array([total, mean, squares, weights @ miss**2, weights @ np.abs(miss)])
+
+
+def merge_errors(a: Array, b: Array) -> Array:
+    """Return the errors of two sets of rows together."""
+    weight = a[0] + b[0]
+    share = np.divide(b[0], weight, out=np.zeros_like(weight), where=weight > 0)
+    apart = b[1] - a[1]
+    squares = a[2] + b[2] + a[0] * share * apart**2
+    return np.array([weight, a[1] + share * apart, squares, a[3] + b[3], a[4] + b[4]])
+
+
+def explained(errors: Array) -> Array:
+    """Return R^2 of each target from its errors, as scikit-learn has it.
+
+    Of a target that never changes all is explained, or nothing.
+    """
+    weight, mean, spread, miss = errors[:4]
+    constant = spread <= weight * (8 * np.finfo(float).eps * mean) ** 2
+    share = 1.0 - miss / np.where(constant, 1.0, spread)
+    return np.where(constant, (miss == 0).astype(float), share)
+
+
+@dataclass(frozen=True)
+class FoldCounts:
+    """Counts a block and merges that with what was counted before; travels to the workers."""
+
+    count: Callable[..., Any]
+    """``count(*arrays of the block, weights or None)``"""
+    merge: Callable[[Any, Any], Any]
+    weighted: bool
+
+    def __call__(self, state: Any, block: tuple[Any, ...], index: int) -> Any:
+        """Return the counts with those of another block, whose last array may be weights."""
+        *arrays, weights = block if self.weighted else (*block, None)
+        if not arrays[0].shape[0]:
+            return state
+        if weights is not None:
+            weights = np.asarray(weights, np.float64)
+            check_block_weights(weights, index)
+        found = self.count(*arrays, weights)
+        return found if state is None else self.merge(state, found)

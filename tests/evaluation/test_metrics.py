@@ -1,0 +1,214 @@
+"""Streamed metrics against scikit-learn's on the whole arrays."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import sklearn.metrics
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.pipeline import make_pipeline
+
+import rfcdask as rf
+from rfcdask.linear.counts import RankedScores
+
+LABELS = ("accuracy_score", "balanced_accuracy_score", "confusion_matrix")
+AVERAGED = ("recall_score", "precision_score", "f1_score")
+ERRORS = ("r2_score", "mean_absolute_error", "mean_squared_error", "root_mean_squared_error")
+
+
+@st.composite
+def rows_in_chunks(draw: Any) -> tuple[np.random.Generator, tuple[int, ...], bool]:
+    sizes = draw(st.lists(st.integers(0, 40), min_size=1, max_size=6))
+    sizes = (*sizes, 12)
+    return np.random.default_rng(draw(st.integers(0, 2**32))), sizes, draw(st.booleans())
+
+
+def same(name: str, arrays: list[Any], chunks: tuple[int, ...], weights: Any, **more: Any) -> None:
+    """The metric of the blocks, of other blocks of predictions, and of the whole arrays."""
+    with warnings.catch_warnings(), dask.config.set(scheduler="sync"):
+        warnings.simplefilter("ignore")
+        wanted = getattr(sklearn.metrics, name)(*arrays, sample_weight=weights, **more)
+        lazy = da.from_array(arrays[0], chunks=(chunks, *arrays[0].shape[1:]))
+        second = da.from_array(arrays[1], chunks=(7, -1) if arrays[1].ndim == 2 else 7)
+        found = getattr(rf.metrics, name)(lazy, second, sample_weight=weights, **more)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    rows_in_chunks(), st.sampled_from([2, 4]), st.sampled_from([None, "macro", "weighted", "micro"])
+)
+def test_metrics_of_labels_equal_scikit_learns(case: Any, k: int, average: Any) -> None:
+    rng, chunks, weighted = case
+    n = sum(chunks)
+    names = np.array(["ash", "birch", "cedar", "doum"]) if average == "macro" else np.arange(4)
+    y, predicted = names[rng.integers(0, k, n)], names[rng.integers(0, k, n)]
+    weights = rng.uniform(0, 2, n) if weighted else None
+    for name in LABELS:
+        same(name, [y, predicted], chunks, weights)
+    for name in AVERAGED:
+        same(name, [y, predicted], chunks, weights, average=average)
+    if k == 2:
+        same("f1_score", [y, predicted], chunks, weights, pos_label=names[1])
+
+
+@settings(max_examples=15, deadline=None)
+@given(rows_in_chunks(), st.sampled_from([1, 3]), st.sampled_from([0.0, 1e3]))
+def test_metrics_of_numbers_equal_scikit_learns(case: Any, k: int, shift: float) -> None:
+    rng, chunks, weighted = case
+    shape = (sum(chunks),) if k == 1 else (sum(chunks), k)
+    y = rng.normal(size=shape) + shift
+    arrays, weights = [y, y + rng.normal(size=shape)], None
+    if weighted:
+        weights = rng.uniform(0, 2, shape[0])
+    for name in ERRORS:
+        same(name, arrays, chunks, weights, multioutput="raw_values")
+    same("r2_score", arrays, chunks, weights, multioutput="variance_weighted")
+    if k > 1:
+        same("mean_squared_error", arrays, chunks, weights, multioutput=np.arange(1.0, k + 1))
+
+
+@settings(max_examples=15, deadline=None)
+@given(rows_in_chunks(), st.booleans())
+def test_metrics_of_two_classes_scores_are_exact(case: Any, ties: bool) -> None:
+    rng, chunks, weighted = case
+    n = sum(chunks)
+    y = rng.permutation(np.arange(n) % 3 == 0).astype(int)
+    proba = rng.uniform(size=n).round(1 if ties else 9)
+    weights = rng.uniform(0.1, 2, n) if weighted else None
+    names = ("roc_auc_score", "average_precision_score", "log_loss", "brier_score_loss")
+    for name in names:
+        same(name, [y, proba], chunks, weights)
+
+
+@settings(max_examples=15, deadline=None)
+@given(rows_in_chunks())
+def test_metrics_of_several_classes_scores_are_exact(case: Any) -> None:
+    rng, chunks, weighted = case
+    n = sum(chunks)
+    y = np.array(["a", "b", "c"])[rng.permutation(np.arange(n) % 3)]
+    proba = rng.dirichlet(np.ones(3), n)
+    weights = rng.uniform(0.1, 2, n) if weighted else None
+    same("log_loss", [y, proba], chunks, weights)
+    same("brier_score_loss", [y, proba], chunks, weights)
+    for average in ("macro", "weighted"):
+        same("average_precision_score", [y, proba], chunks, weights, average=average)
+        same("roc_auc_score", [y, proba], chunks, weights, average=average, multi_class="ovr")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.integers(20, 200), st.integers(2, 30), st.booleans())
+def test_binned_areas_are_within_their_bound(
+    seed: int, most: int, n_blocks: int, in_order: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    y = rng.uniform(size=4000) < rng.choice([0.02, 0.5])
+    scores = np.where(rng.uniform(size=4000) < 0.2, 0.5, rng.normal(size=4000) + y)
+    order = np.argsort(scores) if in_order else np.arange(4000)
+    parts = np.array_split(order, n_blocks)
+    ranked = RankedScores.of(scores[parts[0]], y[parts[0]], None, most)
+    for part in parts[1:]:
+        ranked = ranked.merge(RankedScores.of(scores[part], y[part], None, most))
+    assert max(sum(len(p.scores) for p in level) for level in ranked.levels) <= 2 * most + 1
+    auc_bound, precision_bound = ranked.error_bounds()
+    labels, kept, weights = ranked.rows()
+    for metric, bound in (
+        (sklearn.metrics.roc_auc_score, auc_bound),
+        (sklearn.metrics.average_precision_score, precision_bound),
+    ):
+        exact = metric(y, scores)
+        assert abs(metric(labels, kept, sample_weight=weights) - exact) <= bound + 1e-12
+    assert 0 < auc_bound <= 8 / most * (2 + np.log2(4000 / most))
+
+
+def test_few_scores_are_ranked_without_bins() -> None:
+    rng = np.random.default_rng(0)
+    ranked = RankedScores.of(rng.normal(size=500), rng.uniform(size=500) < 0.5, None, 500)
+    assert ranked.error_bounds() == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_evaluate_measures_what_scikit_learn_does(k: int) -> None:
+    rng = np.random.default_rng(k)
+    X = rng.normal(size=(900, 4)).astype(np.float32)
+    y = np.array(["a", "b", "c"])[np.digitize(X[:, 0] + rng.normal(0, 0.5, 900), [0, 1][: k - 1])]
+    lazy, column = da.from_array(X, chunks=(200, 4)), da.from_array(y, chunks=200)
+    features = rf.RandomFeatures(30, random_state=0)
+    for model in (
+        make_pipeline(features, rf.SGDClassifier("log_loss", random_state=0)),
+        HistGradientBoostingClassifier(max_iter=5),
+    ):
+        model.fit(X, y)
+        found = rf.metrics.evaluate(model, lazy, column)
+        metrics, predicted = sklearn.metrics, model.predict(X)
+        proba = model.predict_proba(X).astype(float)
+        proba /= proba.sum(1, keepdims=True)
+        scores = model.decision_function(X)
+        wanted = {
+            "accuracy": metrics.accuracy_score(y, predicted),
+            "balanced_accuracy": metrics.balanced_accuracy_score(y, predicted),
+            "f1_macro": metrics.f1_score(y, predicted, average="macro"),
+            "neg_log_loss": -metrics.log_loss(y, proba),
+            "roc_auc": np.mean(
+                [
+                    metrics.roc_auc_score(y == name, scores if k == 2 else scores[:, i])
+                    for i, name in enumerate(model.classes_)
+                    if k > 2 or i == 1
+                ]
+            ),
+        }
+        for name, value in wanted.items():
+            assert found[name] == pytest.approx(value, abs=1e-6), name
+        assert np.array_equal(found.confusion, metrics.confusion_matrix(y, predicted))
+        recalls = metrics.recall_score(y, predicted, average=None)
+        assert [row["recall"] for row in found.per_class] == pytest.approx(recalls.tolist())
+
+
+def test_evaluate_measures_several_targets() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    y = np.c_[X @ [1.0, 2, 3], rng.normal(size=300)]
+    found = rf.metrics.evaluate(rf.Ridge().fit(X, y), X, y)
+    predicted = rf.Ridge().fit(X, y).predict(X)
+    assert found["r2"] == pytest.approx(sklearn.metrics.r2_score(y, predicted))
+    assert found["neg_mean_absolute_error"] == pytest.approx(
+        -sklearn.metrics.mean_absolute_error(y, predicted)
+    )
+    assert found.targets["r2"][0] == pytest.approx(1, abs=1e-3)
+    with pytest.raises(KeyError, match="there are r2"):
+        found["accuracy"]
+
+
+def test_a_class_that_is_never_predicted_is_warned_of() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 3))
+    y = np.where(rng.uniform(size=1000) < 0.02, "rare", np.where(X[:, 0] > 0, "left", "right"))
+    model = rf.RidgeClassifier().fit(X, y)
+    with pytest.warns(rf.metrics.NeverPredictedWarning, match="'rare' is never predicted"):
+        model.score(X, y)
+    with pytest.warns(rf.metrics.NeverPredictedWarning, match="class_weight='balanced'"):
+        assert rf.metrics.evaluate(model, X, y).never_predicted == ["rare"]
+    balanced = rf.RidgeClassifier(class_weight="balanced").fit(X, y)
+    assert balanced.score(X, y) < model.score(X[y != "rare"], y[y != "rare"])
+
+
+def test_metrics_refuse_what_they_cannot_measure() -> None:
+    y = da.from_array(np.arange(6) % 3, chunks=3)
+    scores = da.random.default_rng(0).uniform(size=(6, 3), chunks=(3, 3))
+    with pytest.raises(ValueError, match="pass multi_class='ovr'"):
+        rf.metrics.roc_auc_score(y, scores)
+    with pytest.raises(ValueError, match="continuous numbers"):
+        rf.metrics.accuracy_score(y, scores[:, 0])
+    with pytest.raises(ValueError, match="y_pred has shape"):
+        rf.metrics.accuracy_score(y, np.zeros(5))
+    with pytest.raises(ValueError, match="all strings or all numbers"):
+        rf.metrics.accuracy_score(y, np.array(list("abcabc")))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'wieghts'"):
+        rf.metrics.accuracy_score(y, y, wieghts=1)
