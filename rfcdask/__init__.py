@@ -12,6 +12,7 @@ from rfcdask._version import __version__
 
 if TYPE_CHECKING:
     from rfcdask.data import Dataset, fetch, ingest, open_dataset, synthetic
+    from rfcdask.data.tables.encoder import TableEncoder
     from rfcdask.evaluation import metrics
     from rfcdask.evaluation.compare import Comparison, compare
     from rfcdask.evaluation.kernel_error import kernel_error
@@ -53,6 +54,7 @@ __all__ = [
     "SGDClassifier",
     "SGDRegressor",
     "Standardizer",
+    "TableEncoder",
     "TuneResult",
     "__version__",
     "compare",
@@ -92,6 +94,7 @@ _NAMES = {
     "rfcdask.execution.cluster": ("connect",),
     "rfcdask.evaluation.compare": ("Comparison", "compare"),
     "rfcdask.data": ("Dataset", "fetch", "ingest", "open_dataset", "synthetic"),
+    "rfcdask.data.tables.encoder": ("TableEncoder",),
     "rfcdask.evaluation.kernel_error": ("kernel_error",),
     "rfcdask.features": ("CompressedFeatures", "JLFeatures", "NystroemFeatures", "RandomFeatures"),
     "rfcdask.linear": (

@@ -7,6 +7,7 @@ number of rows only, never on the chunks. Fetching costs one task for each block
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -211,12 +212,21 @@ def require_known_rows(X: DaskArray, name: str = "X") -> None:
         )
 
 
+def lazy_column(y: Any) -> Any:
+    """Return a dask Series as a dask array, whose rows are counted first; all else as it is."""
+    if not hasattr(y, "to_dask_array") or y.ndim != 1:
+        return y
+    with warnings.catch_warnings():  # text becomes objects, as everywhere in numpy
+        warnings.filterwarnings("ignore", "Dask currently has limited support")
+        return y.to_dask_array(lengths=True)
+
+
 def refuse_dask_frame(X: Any, name: str = "X") -> None:
-    """Raise for a dask DataFrame or Series: as an array it would be read into memory whole."""
+    """Raise for a dask DataFrame: as an array it would be read into memory whole."""
     if hasattr(X, "to_dask_array"):
         raise TypeError(
-            f"{name} is a dask {type(X).__name__}; pass {name}.to_dask_array(lengths=True), or "
-            "store the data and open it with rfcdask.open_dataset."
+            f"{name} is a dask {type(X).__name__}; put rfcdask.TableEncoder() before this step, "
+            f"pass {name}.to_dask_array(lengths=True), or store the data with rfcdask.ingest."
         )
 
 
@@ -247,6 +257,7 @@ def rows_and_labels(X: Any, y: Any) -> tuple[Matrix | DaskArray, Array | DaskArr
     A single column of labels is made flat.
     """
     refuse_dask_frame(X)
+    y = lazy_column(y)
     refuse_dask_frame(y, "y")
     y = y if isinstance(y, da.Array) else np.asarray(y)
     if y.ndim == 2 and y.shape[1] == 1:

@@ -12,7 +12,13 @@ import numpy as np
 from dask.utils import parse_bytes
 from sklearn.utils.validation import check_is_fitted
 
-from rfcdask.data.sample import gather, gather_finite, refuse_dask_frame, require_known_rows
+from rfcdask.data.sample import (
+    gather,
+    gather_finite,
+    lazy_column,
+    refuse_dask_frame,
+    require_known_rows,
+)
 from rfcdask.display.charts import Chart, curve, error_path
 from rfcdask.display.html import Facts, render_repr
 from rfcdask.display.numbers import count, number
@@ -293,6 +299,7 @@ class CompressedFeatures(FeatureMap):
                 f"label_weight={self.label_weight} needs labels: call fit(X, y), or set "
                 "label_weight=0."
             )
+        y = lazy_column(y)
         refuse_dask_frame(y, "y")
         if is_sparse(y):
             raise ValueError("y is a sparse matrix, but labels are looked at whole: y.toarray().")

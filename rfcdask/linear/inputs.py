@@ -17,7 +17,12 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, validate_data
 
-from rfcdask.data.sample import check_dask_matrix, refuse_dask_frame, require_known_rows
+from rfcdask.data.sample import (
+    check_dask_matrix,
+    lazy_column,
+    refuse_dask_frame,
+    require_known_rows,
+)
 from rfcdask.execution.blocks import Blocks, consecutive_groups, stream_folds
 from rfcdask.execution.executor import Executor
 from rfcdask.kernels.arrays import (
@@ -99,6 +104,7 @@ def _drop_empty_blocks(array: DaskArray) -> DaskArray:
 
 def _align(values: Any, X: DaskArray, name: str) -> DaskArray:
     """Return labels, targets or weights as a dask array with the row chunks of X."""
+    values = lazy_column(values)
     refuse_dask_frame(values, name)
     lazy = isinstance(values, da.Array)
     if not lazy:
@@ -114,17 +120,7 @@ def _align(values: Any, X: DaskArray, name: str) -> DaskArray:
         )
     if not lazy:
         return da.from_array(values, chunks=(X.chunks[0], *values.shape[1:]), name=False)
-    if values.chunks[0] != X.chunks[0]:
-        raise ValueError(
-            f"The row chunks of {name} and X differ ({_list_chunks(values)} against "
-            f"{_list_chunks(X)}); pass {name}.rechunk({{0: X.chunks[0]}})."
-        )
-    return values.rechunk({1: -1}) if values.ndim == 2 else values
-
-
-def _list_chunks(array: DaskArray) -> str:
-    sizes = [int(size) for size in array.chunks[0]]
-    return str(sizes) if len(sizes) < 5 else f"[{sizes[0]}, {sizes[1]}, ...], {len(sizes)} blocks"
+    return values.rechunk({0: X.chunks[0]} | ({1: -1} if values.ndim == 2 else {}))
 
 
 def _check_sample_weight(weights: Any, X: DaskArray) -> DaskArray | None:

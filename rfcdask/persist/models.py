@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,16 @@ PERSISTABLE = {
     "Ridge": "rfcdask.linear.ridge",
     "RidgeClassifier": "rfcdask.linear.ridge",
     "Standardizer": "rfcdask.linear.standardize",
+    "TableEncoder": "rfcdask.data.tables.encoder",
     "PCA": "rfcdask.linear.pca",
     "Moments": "rfcdask.linear.moments",
     "ErrorPath": "rfcdask.features.compressed",
     "RefinePath": "rfcdask.features.compressed",
+    # Those of scikit-learn whose state is plain arrays; others keep private state of any kind.
+    "StandardScaler": "sklearn.preprocessing",
+    "MinMaxScaler": "sklearn.preprocessing",
+    "MaxAbsScaler": "sklearn.preprocessing",
+    "RobustScaler": "sklearn.preprocessing",
 }
 """The classes that may be saved and their modules: only these are ever made from a file."""
 
@@ -102,16 +109,19 @@ def _is_pipeline(obj: Any) -> bool:
     return type(obj) is Pipeline
 
 
-def _check_class(obj: Any) -> None:
+def _check_class(obj: Any, where: str = "") -> None:
     """Raise a TypeError that lists what can be saved when `obj` is none of it."""
     if _is_pipeline(obj):
-        for _, step in obj.steps:
-            _check_class(step)
+        for name, step in obj.steps:
+            _check_class(step, f" (step {name!r} of the pipeline)")
         return
     name = type(obj).__name__
     if name not in PERSISTABLE or saved_class(name) is not type(obj):
+        encodes = "Encoder" in name or "Imputer" in name or name == "ColumnTransformer"
+        instead = "take rfcdask.TableEncoder in its place" if encodes else "save"
         raise TypeError(
-            f"Cannot save a {name}; save one of {', '.join(PERSISTABLE)}, or a Pipeline of them."
+            f"Cannot save a {name}{where} without pickle; {instead}"
+            f"{', or' * encodes} one of {', '.join(PERSISTABLE)}, or a Pipeline of them."
         )
 
 
@@ -132,6 +142,9 @@ def load(path: str | os.PathLike[str]) -> Any:
             return _load_pipeline(record, folder)
         kind = saved_class(record["class"])
         obj = kind(**{name: _decode(value) for name, value in record["parameters"].items()})
+        for name, given in signature(kind).parameters.items():
+            if isinstance(given.default, tuple):  # which JSON makes a list of
+                obj.set_params(**{name: tuple(getattr(obj, name))})
         for name, value in record["state"].items():
             _check_learned(name)
             setattr(obj, name, _read_value(value, folder))

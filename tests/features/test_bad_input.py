@@ -205,7 +205,7 @@ def test_a_dask_frame_is_refused_and_not_read(kind: type) -> None:
         def to_dask_array(self, lengths: bool) -> None:
             raise AssertionError("read")
 
-    with pytest.raises(TypeError, match=r"X is a dask DataFrame; pass X\.to_dask_array"):
+    with pytest.raises(TypeError, match=r"X is a dask DataFrame; put rfcdask.TableEncoder"):
         kind(4, random_state=0).fit(DataFrame())
     for estimator in (rf.RidgeClassifier(), rf.Standardizer()):
         with pytest.raises(TypeError, match="X is a dask DataFrame"):

@@ -1,0 +1,302 @@
+"""What is learned of a column, from blocks that may come in any order and of any size.
+
+Every summary is of bounded size and joins with that of other rows to the very same result, bit for
+bit, however the rows were cut:
+
+- sums of numbers and of their squares are whole numbers in units of 2^-1074, so no rounding depends
+  on the order; the squares are taken exactly too (Dekker's product);
+- the median comes from counts of sorted values, exact up to `SKETCH` distinct ones; beyond, the
+  lowest bits are cut off until so many are left, so it is off by at most the width of one bin, and
+  there are at least half as many bins as fit;
+- levels are counted exactly up to `MOST_LEVELS`; beyond, their number is estimated from the
+  smallest hashes (the standard error is 3 percent).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import reduce
+from typing import Any
+
+import numba
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sklearn.utils import murmurhash3_32
+
+from rfcdask.data.tables.spec import CIRCLES, Choices, ColumnSpec
+from rfcdask.kernels.arrays import Array, FloatArray, IntArray
+
+SKETCH = 2**16
+"""Bins from which a median is found, of each column; fewer when there are many columns."""
+SKETCH_OF_ALL = 2**24
+MOST_LEVELS = 10_000
+LONGEST_LEVEL = 200
+"""A level with more characters than this gets no column of its own."""
+NEARLY_ALL = 0.9
+"""Text of which more than this share of the values are different is taken for no category."""
+_HASHES = 1024
+_UNIT = 1074
+DAY = 86_400_000_000
+"""Microseconds of a day."""
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_number(value, bits, sums):  # type: ignore[no-untyped-def]
+    """Add a finite number to whole sums by its exponent, as two halves that cannot overflow."""
+    exponent = (bits >> 52) & 0x7FF
+    digits = bits & 0xFFFFFFFFFFFFF
+    if exponent > 0:
+        digits |= 1 << 52
+    if bits < 0:
+        digits = -digits
+    sums[exponent, 0] += digits >> 32
+    sums[exponent, 1] += digits & 0xFFFFFFFF
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_numbers(values, sums, squares):  # type: ignore[no-untyped-def]
+    """Add finite values, and their squares as a product and what its rounding left over."""
+    word = np.zeros(1)
+    bits = word.view(np.int64)
+    for i in range(len(values)):
+        value = values[i]
+        word[0] = value
+        _add_number(value, bits[0], sums)
+        product = value * value
+        split = 134217729.0 * value  # 2^27 + 1 cuts the 53 digits into two halves
+        high = split - (split - value)
+        low = value - high
+        rest = ((high * high - product) + 2.0 * high * low) + low * low
+        word[0] = product
+        _add_number(product, bits[0], squares)
+        word[0] = rest
+        _add_number(rest, bits[0], squares)
+
+
+def _whole(sums: IntArray) -> int:
+    used = np.flatnonzero(sums.any(axis=1)).tolist()
+    return sum(((int(sums[e, 0]) << 32) + int(sums[e, 1])) << max(e - 1, 0) for e in used)
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """Sorted values cut to their leading bits, and how often each occurs."""
+
+    bins: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    counts: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    shift: int = 0
+    size: int = SKETCH
+
+    @classmethod
+    def of(cls, values: FloatArray, size: int) -> Sketch:
+        """Count finite values."""
+        bits = (values + 0.0).view(np.int64)  # without the sign of zeros
+        keys = bits ^ ((bits >> 63) & np.int64(2**63 - 1))  # in the order of the values
+        bins, counts = np.unique(keys, return_counts=True)
+        return cls(bins, counts, 0, size)._cut()
+
+    def join(self, other: Sketch) -> Sketch:
+        """Return the counts of both."""
+        shift = max(self.shift, other.shift)
+        parts = [(part.bins >> (shift - part.shift), part.counts) for part in (self, other)]
+        keys = np.concatenate([bins for bins, _ in parts])
+        order = np.argsort(keys, kind="stable")
+        counts = np.concatenate([counts for _, counts in parts])[order]
+        return Sketch(*_merged(keys[order], counts), shift, self.size)._cut()
+
+    def _cut(self) -> Sketch:
+        """Return it with as many leading bits as leave no more bins than fit."""
+        bins, counts, shift = self.bins, self.counts, self.shift
+        while len(bins) > self.size:
+            bins, counts = _merged(bins >> 1, counts)
+            shift += 1
+        return Sketch(bins, counts, shift, self.size)
+
+    def median(self) -> float:
+        """Return the middle value, or the mean of the two; the middle of a bin where it is cut."""
+        total = int(self.counts.sum())
+        places = np.searchsorted(np.cumsum(self.counts), [(total - 1) // 2, total // 2], "right")
+        low, high = (self._middle(int(self.bins[place])) for place in places)
+        return low / 2 + high / 2 if low != high else low
+
+    def _middle(self, key: int) -> float:
+        key = (key << self.shift) + ((1 << self.shift) >> 1)
+        bits = np.array([key if key >= 0 else key ^ (2**63 - 1)], np.int64)
+        return float(bits.view(np.float64)[0])
+
+
+def _merged(keys: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
+    """Add up the counts of equal neighbours."""
+    if not len(keys):
+        return keys, counts
+    first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+    return keys[first], np.add.reduceat(counts, first)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What was seen of some rows of a column of one kind."""
+
+    kind: str
+    rows: int
+    present: int
+    total: int = 0
+    squares: int = 0
+    sketch: Sketch = field(default_factory=Sketch)
+    spans: tuple[tuple[float, float], ...] = ()
+    """Least and largest hour, day of week and day of year of dates."""
+    levels: dict[str, int] | None = None
+    """How often each level occurs; None when there are too many."""
+    hashes: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def join(self, other: Summary) -> Summary:
+        """Return the summary of the rows of both."""
+        levels = self.levels
+        if levels is not None:
+            levels = None if other.levels is None else _join_levels(levels, other.levels)
+        spans = self.spans or other.spans
+        if self.spans and other.spans:
+            pairs = zip(self.spans, other.spans, strict=True)
+            spans = tuple((min(a[0], b[0]), max(a[1], b[1])) for a, b in pairs)
+        return replace(
+            self,
+            rows=self.rows + other.rows,
+            present=self.present + other.present,
+            total=self.total + other.total,
+            squares=self.squares + other.squares,
+            sketch=self.sketch.join(other.sketch),
+            spans=spans,
+            levels=levels,
+            hashes=np.union1d(self.hashes, other.hashes)[:_HASHES],
+        )
+
+    @property
+    def distinct(self) -> int:
+        """Number of levels, an estimate when there are many."""
+        if self.levels is not None:
+            return len(self.levels)
+        return int((_HASHES - 1) * 2.0**32 / (float(self.hashes[_HASHES - 1]) + 1))
+
+
+def _join_levels(a: dict[str, int], b: dict[str, int]) -> dict[str, int] | None:
+    joined = dict(a)
+    for level, count in b.items():
+        joined[level] = joined.get(level, 0) + count
+    return joined if len(joined) <= MOST_LEVELS else None
+
+
+def join_summaries(parts: list[dict[str, Summary]]) -> dict[str, Summary]:
+    """Join the summaries of all columns."""
+    return reduce(lambda a, b: {name: a[name].join(b[name]) for name in a}, parts)
+
+
+def summarize(kind: str, column: Any, size: int = SKETCH) -> Summary:
+    """Look at a column of some rows, which has the Arrow type of its kind.
+
+    Parameters
+    ----------
+    kind : str
+        One of the kinds of columns.
+    column : pyarrow Array
+        float64, bool, string or timestamp in microseconds.
+    size : int
+        Bins of the sketch of a median.
+    """
+    rows, present = len(column), len(column) - column.null_count
+    if kind == "category":
+        counted = pc.value_counts(column.drop_null())
+        levels = dict(
+            zip(
+                counted.field("values").to_pylist(),
+                counted.field("counts").to_pylist(),
+                strict=True,
+            )
+        )
+        hashes = np.unique(np.array([level_hash(level) for level in levels], np.int64))
+        kept = levels if len(levels) <= MOST_LEVELS else None
+        return Summary(kind, rows, present, levels=kept, hashes=hashes[:_HASHES])
+    values = numbers_of(column.drop_null())
+    spans: tuple[tuple[float, float], ...] = ()
+    if kind == "date" and len(values):
+        parts = date_parts(microseconds(column.drop_null())).values()
+        spans = tuple((float(part.min()), float(part.max())) for part in parts)
+    sums = np.zeros((2, 2048, 2), np.int64)
+    _add_numbers(values, *sums)
+    total, squares = _whole(sums[0]), _whole(sums[1])
+    return Summary(kind, rows, present, total, squares, Sketch.of(values, size), spans)
+
+
+def level_hash(level: str) -> int:
+    """Return the hash by which levels are spread over columns, as scikit-learn hashes them."""
+    return int(murmurhash3_32(level.encode(), positive=True))
+
+
+def numbers_of(column: Any) -> FloatArray:
+    """Return numbers, booleans or the seconds of dates as float64, NaN where they are missing."""
+    if pa.types.is_timestamp(column.type):
+        values = microseconds(column) / 1e6
+        values[np.asarray(column.is_null())] = np.nan
+        return values
+    return np.asarray(pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False))
+
+
+def microseconds(column: Any) -> IntArray:
+    """Return the times of dates since 1970, 0 where they are missing."""
+    return np.asarray(pc.cast(column, pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
+
+
+def date_parts(times: IntArray) -> dict[str, Array]:
+    """Return the turn of the day, the week and the year of each time, from 0 to 1."""
+    days = times // DAY
+    day = days.astype("datetime64[D]")
+    of_year = (day - day.astype("datetime64[Y]")).astype(np.int64)
+    turns = ((times - days * DAY) / DAY, ((days + 3) % 7) / 7, of_year / 365.25)
+    return dict(zip(CIRCLES, turns, strict=True))
+
+
+def conclude(name: str, found: Summary, choices: Choices) -> ColumnSpec:
+    """Decide how a column is encoded, from all of its rows."""
+    missing = found.rows - found.present
+    if found.present == 0:
+        return ColumnSpec(name, "drop", missing=missing, why="every value is missing")
+    made = ColumnSpec(name, found.kind, missing, format=choices.format(name))
+    if found.kind == "category":
+        return _with_levels(made, found, choices)
+    fill = found.sketch.median()
+    if found.kind == "boolean":
+        return replace(made, fill=float(fill >= 0.5))
+    # Mean and variance of the column with its gaps filled, from exact fractions.
+    unit = 2**_UNIT
+    mean = (Fraction(found.total, unit) + missing * Fraction(fill)) / found.rows
+    square = (Fraction(found.squares, unit) + missing * Fraction(fill) ** 2) / found.rows
+    variance = float(square - mean**2)
+    circles = tuple(c for c, (a, b) in zip(CIRCLES, found.spans, strict=False) if a != b)
+    scale = float(np.sqrt(variance)) or 1.0
+    return replace(made, center=float(mean), scale=scale, fill=fill, circles=circles)
+
+
+def _with_levels(made: ColumnSpec, found: Summary, choices: Choices) -> ColumnSpec:
+    """Give the frequent levels columns of their own, and the others some together."""
+    many, counts = found.distinct, found.levels or {}
+    share = choices.min_frequency
+    least = share * found.rows if share < 1 else share
+    frequent = [
+        level
+        for level, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        if count >= least and len(level) <= LONGEST_LEVEL
+    ]
+    levels = tuple(sorted(frequent[: choices.max_levels]))
+    if found.levels is None or many > choices.max_levels:
+        return replace(made, levels=levels, hashed=choices.hash_columns, n_levels=many)
+    return replace(made, levels=levels, other=len(levels) < many, n_levels=many)
+
+
+def is_free_text(found: Summary, choices: Choices) -> bool:
+    """Whether the values of a text column are nearly all different."""
+    return (
+        found.kind == "category"
+        and found.distinct > choices.max_levels
+        and found.distinct > NEARLY_ALL * found.present
+    )
