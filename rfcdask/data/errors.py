@@ -45,15 +45,29 @@ def reachable(place: object) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        foreign = type(error).__module__.partition(".")[0] in _NETWORK
-        if isinstance(error, _ANSWERS) or not (foreign or isinstance(error, OSError)):
+        answer = _answer(error)
+        known = _is_foreign(answer) or isinstance(answer, OSError)
+        if isinstance(answer, _ANSWERS) or not known:
             raise
-        lines = str(error).strip().splitlines()
-        reason = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+        lines = str(answer).strip().splitlines()
+        reason = f"{type(answer).__name__}: {lines[0]}" if lines else type(answer).__name__
         raise UnreachableError(
             f"{place} cannot be reached ({reason}): see to the network, the address and the "
             "credentials, and call again; what is written so far stays."
         ) from error
+
+
+def _answer(error: Exception) -> BaseException:
+    """Return what a web server said where fsspec calls it a missing file, whatever it was."""
+    said = error.__cause__
+    refused = getattr(said, "status", None) not in (404, 410)
+    if isinstance(error, FileNotFoundError) and said and refused and _is_foreign(said):
+        return said
+    return error
+
+
+def _is_foreign(error: BaseException) -> bool:
+    return type(error).__module__.partition(".")[0] in _NETWORK
 
 
 def faults_of(name: object, what: str) -> AbstractContextManager[None]:

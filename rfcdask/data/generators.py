@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from dask.utils import parse_bytes
 from scipy import sparse
 
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DataError
 from rfcdask.data.ingest import ingest
-from rfcdask.data.layout import BLOCK_BYTES
+from rfcdask.data.layout import BLOCK_BYTES, size_in_bytes
 from rfcdask.kernels.arrays import CSR, Array, IntArray, Matrix
 from rfcdask.kernels.seeds import seed_of
 
@@ -181,9 +180,7 @@ def synthetic(
     n_rows = KINDS[kind].rows if rows is None else rows
     if n_rows < 1:
         raise DataError(f"rows={rows}: ask for at least one row.")
-    block_bytes = parse_bytes(block_size)
-    if block_bytes < 1:
-        raise DataError(f"block_size={block_size} is no size: give bytes, such as '64MB'.")
+    block_bytes = size_in_bytes(block_size)
     block_rows = UNIT * max(1, block_bytes // (UNIT * KINDS[kind].row_bytes))
     reader = SyntheticReader(kind, n_rows, seed_of(random_state), block_rows)
     # Rows are independent draws, so any positions are a uniform sample, as in a shuffled store.

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import zarr
+from dask.utils import parse_bytes
 from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
+
+from rfcdask.data.errors import DataError
 
 FORMAT = 2
 """Number of the store's layout: 2 has a manifest, 1 has none and is still read."""
@@ -80,6 +84,14 @@ def plan_layout(
         label_dtype=None if label_dtype is None else np.dtype(label_dtype).str,
         compressor=compressor,
     )
+
+
+def size_in_bytes(block_size: Any) -> int:
+    """Return the bytes that a `block_size` such as "64MB" stands for."""
+    with suppress(ValueError, OverflowError, AttributeError, TypeError):
+        if not isinstance(block_size, bool) and (size := parse_bytes(block_size)) >= 1:
+            return int(size)
+    raise DataError(f"block_size={block_size!r} is no size: give bytes, such as '64MB'.")
 
 
 def create_arrays(group: zarr.Group, layout: Layout, names: Iterable[str]) -> None:

@@ -62,6 +62,35 @@ def is_url(path: str) -> bool:
     return "://" in path and not path.startswith(_LOCAL)
 
 
+def path_text(path: Any, name: str = "the path") -> str:
+    """Return a path or URL as text, after making sure that it can be one.
+
+    Parameters
+    ----------
+    path : path or URL
+    name : str
+        What the caller calls it, for the message.
+    """
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        text = ""
+    if not text:
+        raise DataError(f"{name} is {path!r}: give a path or a URL.")
+    if "\0" in text:
+        raise DataError(f"{name} {text!r} holds a zero byte, which no name of a file may hold.")
+    if is_url(text):
+        protocol = usable_url(text).partition("://")[0].rpartition("::")[2]
+        try:
+            fsspec.get_filesystem_class(protocol)
+        except (ValueError, ImportError) as error:
+            raise DataError(
+                f"{redacted(text)} cannot be opened ({error}): give a local path or an address "
+                "such as s3://bucket/name, and install what its protocol needs."
+            ) from error
+    return text
+
+
 def reaching(path: str) -> AbstractContextManager[None]:
     """Turn failures of the network, if the path leads there, into errors of this package."""
     return reachable(redacted(path)) if is_url(path) else nullcontext()
@@ -77,10 +106,10 @@ class Location:
     @classmethod
     def of(cls, path: str | os.PathLike[str], options: dict[str, Any] | None = None) -> Location:
         """Make a location that means the same in every worker, whatever its directory."""
-        text = os.fspath(path)
+        text = path_text(path)
         if not is_url(text):
             text = str(Path(text.rpartition("://")[2]).expanduser().absolute())
-        return cls(usable_url(text).rstrip("/"), tuple(sorted((options or {}).items())))
+        return cls(text.rstrip("/"), tuple(sorted((options or {}).items())))
 
     def __str__(self) -> str:
         return str(redacted(self.url))

@@ -30,6 +30,7 @@ from rfcdask.data.reader import StoreReader, open_checked
 from rfcdask.execution.cluster import current_client
 from rfcdask.execution.executor import call_later, run_tasks
 from rfcdask.execution.progress import track
+from rfcdask.persist.files import NO_NAME
 
 
 def open_dataset(
@@ -116,8 +117,10 @@ def _read_attrs(location: Location) -> tuple[bytes, dict[str, Any]]:
     """Return the bytes of the group's metadata and its attributes, or say that there are none."""
     try:
         data = location.read("zarr.json")
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError) as error:
-        if isinstance(error, DataError):
+    except (OSError, ValueError) as error:
+        answers = (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError)
+        known = isinstance(error, answers) or error.errno in NO_NAME
+        if isinstance(error, DataError) or not known:
             raise
         raise DataError(
             f"there is no zarr v3 group at {location}: give the path of a store written by "

@@ -26,6 +26,8 @@ PARTIAL = ".partial"  # what the name of a file ends in while it is written; as 
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+NO_NAME = (errno.ENAMETOOLONG, errno.ELOOP)
+"""What is said of a name that no file can have, or of links that lead back to themselves."""
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 """What file systems say that know no locks, such as Lustre mounted without them."""
 
@@ -64,6 +66,11 @@ def disk_errors(
             said = (
                 f"no right to write to {place} ({os.strerror(error.errno)}): what is whole "
                 f"stays; change the rights or the destination and {again}."
+            )
+        elif error.errno in NO_NAME:
+            said = (
+                f"{place} cannot be written ({os.strerror(error.errno)}): choose another "
+                f"destination and {again}."
             )
         else:
             raise
@@ -156,10 +163,11 @@ def follow_link(path: Path) -> Path:
     Links above it are left alone: on other machines of a cluster they may lead elsewhere.
     """
     for _ in range(40):  # as many as Linux follows
-        if not path.is_symlink():
+        if not os.path.islink(path):
             return path
         path = path.parent / path.readlink()
-    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    said = f"{path} is a link that leads back to itself: remove it, or choose another destination."
+    raise DestinationError(errno.ELOOP, said)
 
 
 def restore_backup(work: Path, target: Path) -> None:

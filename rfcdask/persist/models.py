@@ -88,7 +88,7 @@ def save(
     """
     _check_class(obj)
     target = follow_link(Path(path))
-    if target.exists() and not (overwrite and _is_model(target)):
+    if os.path.exists(target) and not (overwrite and _is_model(target)):
         raise FileExistsError(
             f"{target} exists already; choose another path"
             + (", or pass overwrite=True." if _is_model(target) else ": it is not a saved model.")
@@ -226,7 +226,7 @@ def _check_learned(name: str) -> None:
 
 
 def _is_model(folder: Path) -> bool:
-    return (folder / _JSON).is_file()
+    return os.path.isfile(folder / _JSON)  # False also for names that no file can have
 
 
 def _write(obj: Any, folder: Path, about: dict[str, Any] | None = None) -> str:

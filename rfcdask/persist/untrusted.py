@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import os
 import re
 import zipfile
 from collections.abc import Callable, Iterator
@@ -30,15 +31,18 @@ _PLAIN_CODECS = (
 )
 NUMBERS_AND_TEXT = "biufUST"  # kinds of numpy types that hold neither Python objects nor records
 HIDDEN = "***"
-_AUTHORITY = re.compile(r"(?<=://)[^\s/?#'\"<>]*@")
+# Passwords may hold quotes, so a quote ends no URL here: rather too much is hidden than too little.
+_AUTHORITY = re.compile(r"(?<=://)[^\s/?#]*@")
 # Keys of AWS hold slashes, which end the authority of a URL; a number after the colon is a port.
-_SLASHED = re.compile(r"(?<=://)[^\s/?#'\"<>@:]*:(?!\d{1,5}[/?#])[^\s'\"<>@]*@")
+_SLASHED = re.compile(r"(?<=://)[^\s/?#@:]*:(?!\d{1,5}[/?#'\"<>])[^\s@]*@")
 _SECRET = (
     r"x-(?:amz|goog)-[\w-]+|awsaccesskeyid|googleaccessid|sig|auth|"
     r"[\w.-]*(?:signature|credential|token|secret|passw(?:or)?d|pwd|authorization|"
     r"(?:api|access|account|private|signing)[_-]?key)[\w.-]*"
 )
-_QUERY = re.compile(rf"([?&;](?:{_SECRET})=)[^&\s'\"#;<>]+", re.IGNORECASE)
+_QUERY = re.compile(
+    rf"([?&;](?:{_SECRET})=)[^&\s#;]+?(?=[\])'\"<>,.:]*(?:[&\s#;]|$))", re.IGNORECASE
+)
 
 
 @contextmanager
@@ -75,7 +79,7 @@ def reason(error: BaseException) -> str:
 
 def require_plain(path: Path) -> None:
     """Raise a ValueError for a pipe or device, which may keep its reader waiting for ever."""
-    if not path.is_file() and path.exists() and not path.is_dir():
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         raise ValueError(f"{path} is no plain file")
 
 

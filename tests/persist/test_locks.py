@@ -219,5 +219,5 @@ def test_a_saved_model_behind_a_link_is_replaced(tmp_path: Path) -> None:
 def test_links_in_a_circle_end(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
-    with pytest.raises(OSError, match="Too many levels"):
+    with pytest.raises(OSError, match="leads back to itself"):
         follow_link(tmp_path / "a")

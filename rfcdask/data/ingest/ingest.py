@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from dask.base import tokenize
-from dask.utils import parse_bytes
 
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DataError
@@ -28,7 +27,7 @@ from rfcdask.data.ingest.destination import (
     prepare,
 )
 from rfcdask.data.ingest.shuffle import shuffle_blocks
-from rfcdask.data.layout import BLOCK_BYTES, COMPRESSORS, plan_layout
+from rfcdask.data.layout import BLOCK_BYTES, COMPRESSORS, plan_layout, size_in_bytes
 from rfcdask.data.location import Location, require_shared
 from rfcdask.data.sources.base import Source, SourceOptions, Survey
 from rfcdask.data.sources.detect import opened_source
@@ -37,6 +36,12 @@ from rfcdask.data.store import open_location
 from rfcdask.execution.cluster import current_client
 from rfcdask.persist.files import UNFINISHED, backup_of, replace_folder, restore_backup
 from rfcdask.persist.untrusted import redacted
+
+_FLAGS = {
+    "shuffle": (True, False),
+    "header": (True, False, None),
+    "zero_based": (True, False, "auto"),
+}
 
 
 def ingest(
@@ -153,7 +158,7 @@ def ingest(
         "delimiter": delimiter,
         "header": header,
         "compressor": compressor,
-        "block_bytes": parse_bytes(block_size),
+        "block_bytes": size_in_bytes(block_size),
     }
     _check(options)
     names = _checked_names(columns)
@@ -161,7 +166,8 @@ def ingest(
         options["columns"] = list(names)
     client = current_client(client)
     final = Location.of(dest, storage_options).followed()
-    _recover(final)
+    with destination_errors(final):
+        _recover(final)
     of_source = ("task", "nan", "n_columns", "zero_based", "delimiter", "header", "project")
     asked = SourceOptions(
         label=label,
@@ -221,18 +227,20 @@ def _check(options: dict[str, Any]) -> None:
         raise DataError(f"nan={nan!r} is neither 'raise' nor 'drop'.")
     if scale is not None and not 0 < abs(scale) < float("inf"):
         raise DataError(f"scale={scale} is no finite factor other than 0.")
+    for name, known in _FLAGS.items():
+        if (flag := options[name]) not in known:
+            raise DataError(f"{name}={flag!r} is not one of {known}.")
     if options["compressor"] not in COMPRESSORS:
         raise DataError(f"compressor={options['compressor']!r} is not one of {COMPRESSORS}.")
-    if (size := options["block_bytes"]) < 1:
-        raise DataError(f"block_size={size} is no size: give bytes, such as '64MB'.")
     if (project := options["project"]) is not None and project < 1:
         raise DataError(f"project={project}: give the number of columns to keep, at least 1.")
 
 
-def _checked_names(columns: Sequence[str] | None) -> tuple[str, ...] | None:
+def _checked_names(columns: Any) -> tuple[str, ...] | None:
     if columns is None:
         return None
-    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+    listed = isinstance(columns, Iterable) and not isinstance(columns, str)
+    if not listed or not all(isinstance(name, str) for name in columns):
         raise DataError(f"columns={columns!r} is no list of names.")
     if not columns or len(set(columns)) < len(columns):
         raise DataError("columns= must name at least one column, and none twice.")
@@ -254,7 +262,7 @@ def _number(name: str, value: Any, kind: type) -> Any:
     if value is None:
         return None
     good = isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
-    if not good or kind(value) != value:
+    if not good or not np.isfinite(value) or kind(value) != value:
         raise DataError(f"{name}={value!r} is no {'number' if kind is float else 'whole number'}.")
     return kind(value)
 
@@ -277,6 +285,11 @@ def _survey(
         if asked.n_columns not in (None, survey.n_columns):
             raise DataError(
                 f"{name} has {survey.n_columns} columns, but n_columns={asked.n_columns}."
+            )
+        if asked.project is not None and asked.project > survey.n_columns:
+            raise DataError(
+                f"project={asked.project}: {name} has {survey.n_columns} columns, and a projection "
+                "is to fewer: give a smaller number, or leave project= out."
             )
         if asked.columns not in (None, survey.names.columns):
             raise DataError(

@@ -42,7 +42,7 @@ class Handle(ABC):
     name: str
     """What messages call it."""
     is_here = False
-    """Whether the values lie in the memory of this process."""
+    """Whether the values lie in the memory of this process, or in a file that goes with it."""
 
     @abstractmethod
     def get(self) -> Any:
@@ -77,7 +77,10 @@ class InMemory(Handle):
     def identity(self) -> Any:
         if self.is_here:
             return tokenize(self.array)
-        return [str(self.array.store_path), list(self.array.shape), str(self.array.dtype)]
+        array, root = self.array, getattr(self.array.store, "root", None)
+        # Its files by size and time, where they are on a disk.
+        facts = None if root is None else tokenize(Location.of(root).stamps(array.path))
+        return [str(array.store_path), list(array.shape), str(array.dtype), facts]
 
     def cut(self, start: int, stop: int) -> Handle:
         # A task should not carry all rows.
@@ -126,6 +129,7 @@ class NpzMember(Handle):
     archive: str
     member: str
     folder: str
+    is_here = True  # unpacked on this machine; on others nobody would remove what was unpacked
 
     @property
     def name(self) -> str:  # type: ignore[override]

@@ -7,7 +7,7 @@ import re
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from fsspec.core import url_to_fs
 
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DataError, faults_of
-from rfcdask.data.location import Location, is_url, reaching
+from rfcdask.data.location import Location, is_url, path_text, reaching
 from rfcdask.data.sources.arrays import (
     ArrayRows,
     Handle,
@@ -35,7 +35,7 @@ from rfcdask.data.sources.svmlight import SvmlightFiles
 from rfcdask.data.store import open_location
 from rfcdask.execution.executor import compute
 from rfcdask.kernels.arrays import is_sparse
-from rfcdask.persist.untrusted import check_zarr, usable_url
+from rfcdask.persist.untrusted import check_zarr
 
 FORMATS = ("svmlight", "csv", "parquet", "npy", "npz", "zarr")
 SUFFIXES = {
@@ -111,7 +111,7 @@ def expand(source: Any) -> list[str]:
         if not source:
             raise DataError("no file was given.")
         return [path for item in source for path in expand(item)]
-    text = usable_url(os.fspath(source))
+    text = path_text(source, "the source")
     with reaching(text):
         return _expand_text(text)
 
@@ -122,8 +122,11 @@ def _expand_text(text: str) -> list[str]:
     if any(mark in text for mark in "*?[") and not fs.exists(root):
         found, refusal = fs.glob(root), f"no file matches {text}."
     elif not fs.exists(root):
+        if is_url(text):  # a server in trouble, or closed to us, is told from one without the file
+            with suppress(FileNotFoundError), reaching(text):
+                fs.info(root)
         raise DataError(f"{text} does not exist: give the path of a file or a store.")
-    elif fs.isdir(root) and not any(fs.exists(f"{root}/{name}") for name in _ZARR_FILES):
+    elif _is_folder(fs, root) and not _is_zarr(fs, root):
         found = fs.glob(f"{root}/*.parquet")
         refusal = f"{text} is a folder without zarr store or Parquet files."
     else:
@@ -133,16 +136,24 @@ def _expand_text(text: str) -> list[str]:
     return [prefix + str(name) for name in sorted(found)]
 
 
+def _is_folder(fs: Any, root: str) -> bool:
+    if "http" not in fs.protocol:
+        return bool(fs.isdir(root))
+    # A web server has no folders: to look for links, fsspec would fetch the whole file.
+    return _known_format(root) in (None, "zarr") and "?" not in root and _is_zarr(fs, root)
+
+
+def _is_zarr(fs: Any, root: str) -> bool:
+    return any(fs.exists(f"{root.rstrip('/')}/{name}") for name in _ZARR_FILES)
+
+
 def detect_format(path: str) -> str:
     """Tell the format by the ending of the name, else by the first line."""
-    fs, root = url_to_fs(usable_url(path))
+    fs, root = url_to_fs(path_text(path))
     with reaching(path):
-        if fs.isdir(root):
+        if _is_folder(fs, root):
             return "zarr"
-    plain = path.lower()
-    for ending in _COMPRESSED:
-        plain = plain.removesuffix(ending)
-    known = SUFFIXES.get(Path(plain).suffix)
+    known = _known_format(path)
     if known is not None:
         return known
     for text in stream_lines(path):
@@ -150,6 +161,14 @@ def detect_format(path: str) -> str:
             if line.strip() and not line.lstrip().startswith(b"#"):
                 return "svmlight" if b":" in line and _PAIR.match(line) else "csv"
     raise DataError(f"{path} is empty: give a file with rows.")
+
+
+def _known_format(path: str) -> str | None:
+    """Return the format that the ending of a name stands for."""
+    plain = path.lower()
+    for ending in _COMPRESSED:
+        plain = plain.removesuffix(ending)
+    return SUFFIXES.get(Path(plain).suffix)
 
 
 def _from_dataset(dataset: Dataset, label: Any) -> Source:

@@ -20,8 +20,11 @@ import zarr
 from data_helpers import CONTEXT, edit_json, flip, svmlight_text, tree_bytes
 
 import rfcdask as rf
-from rfcdask.data.ingest import blocks
+from rfcdask.data import DataError
+from rfcdask.data.ingest import blocks, destination
+from rfcdask.data.ingest.blocks import place_of
 from rfcdask.data.ingest.destination import Journal
+from rfcdask.data.sources.detect import opened_source
 from rfcdask.execution.failures import WorkerDiedError
 
 
@@ -419,3 +422,55 @@ def test_workers_that_die_over_the_check_are_told_the_size(tmp_path, monkeypatch
     monkeypatch.setattr(blocks, "run_tasks", dying)
     with pytest.raises(MemoryError, match=r"checking blocks.*of 3.00 kiB.*overwrite=True"):
         rf.ingest(X, tmp_path / "a.zarr", block_size=3200)
+
+
+def test_a_zarr_array_taken_up_from_an_earlier_version(tmp_path, monkeypatch):
+    """Earlier versions kept name, shape and type of a zarr source, and no times of its files."""
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    zarr.save_array(tmp_path / "X.zarr", X)
+    zarr.save_array(tmp_path / "y.zarr", np.arange(40) % 2)
+    arguments = (tmp_path / "X.zarr", tmp_path / "a.zarr")
+    options = {"label": tmp_path / "y.zarr", "block_size": 240}
+    with monkeypatch.context() as broken:
+        broken.setattr(blocks, "_check_room", lambda *_: 1 / 0)  # after the first block
+        with pytest.raises(ZeroDivisionError):
+            rf.ingest(*arguments, **options)
+
+    def forget(document):
+        attrs = document["attributes"]
+        for pair in attrs["request"]["source"]:
+            for identity in pair:
+                assert len(identity) == 4
+                identity.pop()
+        attrs["check"] = destination._check_of(attrs)
+
+    edit_json(tmp_path / "a.zarr/zarr.json", forget)
+    first = (tmp_path / "a.zarr/X/c/0/0").stat().st_mtime_ns
+    assert np.array_equal(rf.ingest(*arguments, **options).X.compute(), X)
+    assert (tmp_path / "a.zarr/X/c/0/0").stat().st_mtime_ns == first
+
+
+def test_an_opened_zarr_array_that_changed_is_another(tmp_path, monkeypatch):
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    zarr.save_array(tmp_path / "X.zarr", X)
+    with monkeypatch.context() as broken:
+        broken.setattr(blocks, "_check_room", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            rf.ingest(zarr.open_array(tmp_path / "X.zarr"), tmp_path / "a.zarr", block_size=240)
+    shutil.rmtree(tmp_path / "X.zarr")
+    zarr.save_array(tmp_path / "X.zarr", X + 1)
+    changed = zarr.open_array(tmp_path / "X.zarr")
+    with pytest.raises(DataError, match="the source differs"):
+        rf.ingest(changed, tmp_path / "a.zarr", block_size=240)
+
+
+def test_archives_are_unpacked_where_they_are_removed(tmp_path, monkeypatch):
+    """A worker on another machine would keep what it unpacked: tasks do not go there."""
+    np.savez(tmp_path / "a.npz", X=np.eye(40), y=np.arange(40) % 2)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    with opened_source(str(tmp_path / "a.npz"), None, None) as rows:
+        assert place_of(rows, object()) is None
+        list(rows.read(0, 40))
+        assert list((tmp_path / "scratch").rglob("*"))
+    assert not list((tmp_path / "scratch").rglob("*"))

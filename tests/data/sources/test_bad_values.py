@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import http.server
+import os
 import shutil
+import threading
 
 import dask.array as da
 import numpy as np
@@ -17,6 +21,8 @@ from hypothesis import strategies as st
 
 import rfcdask as rf
 from rfcdask.data import DataError
+from rfcdask.data.sources.detect import detect_format, expand
+from rfcdask.persist.files import DestinationError
 
 
 def test_parquet_faults_are_named(tmp_path):
@@ -240,3 +246,117 @@ def test_remedies_after_the_first_rows_work_as_they_are_said(tmp_path):
     with pytest.raises(DataError, match="pass nan='drop', and overwrite=True"):
         rf.ingest(lazy, tmp_path / "b.zarr")
     assert len(rf.ingest(lazy, tmp_path / "b.zarr", nan="drop", overwrite=True)) == 29
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (None, "the source is None: give a path or a URL"),
+        (3, "the source is 3: give a path"),
+        ([[1.0, 2.0]], "the source is 1.0: give a path"),
+        ("", "the source is '': give a path"),
+        ("a\0.csv", "holds a zero byte"),
+        ("nothing://host/a.csv", r"Protocol not known: nothing\): give a local path"),
+        ("x" * 300 + ".csv", "does not exist"),
+        ("loop.csv", "does not exist"),
+    ],
+)
+def test_what_is_no_path_is_named(tmp_path, monkeypatch, source, words):
+    monkeypatch.chdir(tmp_path)
+    os.symlink("loop.csv", "loop.csv")
+    with pytest.raises(DataError, match=words):
+        rf.ingest(source, "out.zarr")
+    assert os.listdir() == ["loop.csv"]
+
+
+@pytest.mark.parametrize("name", [None, 3, "", "a\0b", "nothing://h/a", "x" * 300, "loop"])
+def test_names_that_no_store_can_have(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    os.symlink("loop", "loop")
+    with pytest.raises((DataError, DestinationError), match=r"give a|choose another|zero byte"):
+        rf.ingest(np.eye(3), name)
+    with pytest.raises(DataError, match=r"give |zero byte"):
+        rf.open_dataset(name)
+    assert os.listdir() == ["loop"]
+
+
+def test_names_that_no_model_can_have(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.symlink("loop", "loop")
+    model = rf.Standardizer().fit(np.eye(3))
+    for name in ("x" * 300, "loop"):
+        with pytest.raises(FileNotFoundError, match="is not a saved rfcdask model"):
+            rf.load(name)
+        with pytest.raises(DestinationError, match="choose another destination"):
+            rf.save(model, name)
+
+
+@pytest.mark.parametrize("size", ["many", None, [1], float("nan"), True, -1, "0 MB"])
+def test_sizes_of_blocks_that_are_none(tmp_path, size):
+    for call in (
+        lambda: rf.ingest(np.eye(3), tmp_path / "a.zarr", block_size=size),
+        lambda: rf.synthetic("higgs", 10, block_size=size),
+    ):
+        with pytest.raises(DataError, match=r"block_size=.* is no size: give bytes, such as"):
+            call()
+
+
+def test_a_projection_is_to_fewer_columns(tmp_path):
+    with pytest.raises(DataError, match=r"project=1000000000000: X has 3 columns"):
+        rf.ingest(np.eye(3), tmp_path / "a.zarr", project=10**12)
+    assert not (tmp_path / "a.zarr").exists()
+
+
+HUGE = 2**27
+
+
+class _Answers(http.server.BaseHTTPRequestHandler):
+    """Answers with the number that is asked for; what it sends is counted."""
+
+    sent = 0
+
+    def do_GET(self):
+        code = int(self.path[1:4])
+        self.send_response(code)
+        self.send_header("Content-Length", str(HUGE if code == 200 else 0))
+        self.end_headers()
+        if self.command == "GET" and code == 200:
+            with contextlib.suppress(OSError):  # whoever has seen enough hangs up
+                while _Answers.sent < HUGE:
+                    _Answers.sent += self.wfile.write(b"0,1\n" * 2**14)
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def web():
+    _Answers.sent = 0
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("code", [500, 503, 403, 404, 410])
+def test_what_a_server_answers_is_said(tmp_path, web, code):
+    words = "does not exist" if code in (404, 410) else f"cannot be reached .*{code}.*call again"
+    with pytest.raises(DataError, match=words):
+        rf.ingest(f"{web}/{code}.csv", tmp_path / "a.zarr")
+    with pytest.raises(DataError, match=r"no zarr v3 group|cannot be reached"):
+        rf.open_dataset(f"{web}/{code}.zarr")
+
+
+def test_a_host_that_is_not_there_is_said(tmp_path):
+    with pytest.raises(DataError, match="cannot be reached"):
+        rf.ingest("http://127.0.0.1:9/a.csv", tmp_path / "a.zarr")
+
+
+def test_looking_at_a_url_does_not_fetch_the_file(web):
+    path = f"{web}/200.csv"
+    assert expand(path) == [path]
+    assert detect_format(path) == "csv"
+    assert _Answers.sent < HUGE / 2  # what lies in buffers is sent
