@@ -1,0 +1,80 @@
+"""The scripts of the experiments: each runs in its small form, goes on, and measures rightly."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics.pairwise import rbf_kernel
+
+import rfcdask as rf
+
+FOLDER = Path(__file__).parents[1] / "workflows" / "experiments"
+SCRIPTS = sorted(p.stem for p in FOLDER.glob("*.py") if p.stem not in ("harness", "data"))
+
+
+def run(script: str, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(FOLDER / f"{script}.py"), "--quick", "--out", str(out), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=280)
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_small_form_runs(script: str, tmp_path: Path) -> None:
+    done = run(script, tmp_path, "--trials", "1")
+    assert done.returncode == 0, done.stderr
+    rows = read(tmp_path / f"{script}.csv")
+    assert {row["trial"] for row in rows} == {"0"}
+    figures = list(tmp_path.glob("*.svg"))
+    assert figures
+    assert all("<text" in figure.read_text(encoding="utf-8") for figure in figures)
+    assert "|---|" in done.stdout
+
+
+def test_a_run_goes_on_where_it_ended(tmp_path: Path) -> None:
+    assert run("solvers", tmp_path, "--trials", "1").returncode == 0
+    first = read(tmp_path / "solvers.csv")
+    path = tmp_path / "solvers.csv"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:-2]))  # without the last trial
+    done = run("solvers", tmp_path, "--trials", "1")
+    assert done.stdout.count("solvers: synthetic") == 1
+    again = read(path)
+    timed = ("fit_seconds",)
+    assert [{k: v for k, v in row.items() if k not in timed} for row in first] == [
+        {k: v for k, v in row.items() if k not in timed} for row in again
+    ]
+
+
+def test_data_that_are_missing_are_asked_for(tmp_path: Path) -> None:
+    done = run("solvers", tmp_path, "--data", str(tmp_path), "--sets", "covtype")
+    assert done.returncode != 0
+    assert "rfcdask fetch covtype" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_errors_are_those_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As rf.kernel_error, numpy's norm and the singular values have them."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from kernel_error import errors, floor  # type: ignore[import-not-found]
+
+    X = np.random.default_rng(0).normal(size=(120, 4))
+    features = rf.RandomFeatures(30, gamma=0.3, random_state=0).fit(X)
+    Z, K = features.transform(X), rbf_kernel(X, gamma=0.3)
+    eigenvalues = np.linalg.eigvalsh(K)[::-1]
+    found = errors(Z, K, eigenvalues)
+    assert found["error"] == pytest.approx(rf.kernel_error(features, X, n_points=120), rel=1e-6)
+    spectral = np.linalg.norm(Z @ Z.T - K, 2) / np.linalg.norm(K, 2)
+    assert found["spectral_error"] == pytest.approx(spectral, rel=1e-3)
+    U, s, V = np.linalg.svd(K)
+    best = (U[:, :30] * s[:30]) @ V[:30]
+    expected = np.linalg.norm(best - K) / np.linalg.norm(K)
+    assert floor(30, eigenvalues)["error"] == pytest.approx(expected, rel=1e-8)

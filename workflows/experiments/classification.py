@@ -1,0 +1,112 @@
+"""Figure 2: accuracy on the test rows against the number of features.
+
+The maps of figure 1 with a ridge and an SVM head, maps chosen with labels, features that learn from
+all rows, and beside them the exact kernel SVM on 10,000 rows, a linear model and gradient boosting.
+Kernel and C are tuned by the paper's protocol; the learned features choose theirs themselves.
+
+    python workflows/experiments/classification.py --data FOLDER [--sets mnist] [--trials 20]
+    python workflows/experiments/classification.py --quick --out /tmp/results
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from data import Rows
+from harness import (
+    Options,
+    Results,
+    Row,
+    cells_of,
+    fit_timed,
+    lazy,
+    make_map,
+    report_lines,
+    run_trials,
+    tuned,
+)
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.svm import SVC
+
+import rfcdask as rf
+
+REFERENCES = ("exact kernel SVM", "linear", "boosting")
+METHODS = (
+    "RFM", "RFM-JL", "RFM-FW", "RFM-GIGA", "compressed", "compressed, labels", "Nyström",
+    "Nyström, RPCholesky", "learned", *REFERENCES,
+)  # fmt: skip
+RIDGE_PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
+EXACT_ROWS = 10_000
+
+
+def sizes(options: Options) -> tuple[int, ...]:
+    return (20, 60) if options.quick else (100, 300, 1000)
+
+
+def heads(Z: Any, y: Any, Z_test: Any, y_test: Any, C: float, seed: int) -> Row:
+    """Return the accuracy of a ridge model and of a linear SVM on features."""
+    ridge = rf.RidgeClassifier(alphas=RIDGE_PENALTIES).fit(Z, y)
+    svm = rf.SGDClassifier(alpha=1 / (C * len(y)), random_state=seed).fit(Z, y)
+    return {"ridge": ridge.score(Z_test, y_test), "svm": svm.score(Z_test, y_test)}
+
+
+def fixed_map(
+    options: Options, rows: Rows, method: str, J: int, gamma: float, C: float, trial: int
+) -> Row:
+    feature_map = make_map(options, method, J, gamma, trial)
+    features, seconds = fit_timed(feature_map, rows.X, rows.y)
+    Z, Z_test = (features.transform(lazy(X)) for X in (rows.X, rows.X_test))
+    found = heads(Z, lazy(rows.y), Z_test, lazy(rows.y_test), C, options.seed + trial)
+    return found | {"accuracy": max(found.values()), "fit_seconds": seconds}
+
+
+def learned(rows: Rows, J: int, seed: int) -> Row:
+    start = time.perf_counter()
+    model = rf.KernelClassifier(J, random_state=seed).fit(rows.X, rows.y)
+    seconds = time.perf_counter() - start
+    return {"accuracy": model.score(rows.X_test, rows.y_test), "fit_seconds": seconds}
+
+
+def reference(rows: Rows, method: str, gamma: float, C: float, seed: int) -> float:
+    """Return the accuracy of a model without features of ours."""
+    some = np.random.default_rng([seed, 3]).permutation(len(rows.X))[:EXACT_ROWS]
+    X, y = rows.X, rows.y
+    model: Any
+    if method == "linear":
+        model = rf.SGDClassifier(random_state=seed)
+    elif method == "boosting":
+        model = HistGradientBoostingClassifier(random_state=seed, early_stopping=True)
+    else:
+        model, X, y = SVC(C=C, gamma=gamma, cache_size=1000), X[some], y[some]
+    return float(model.fit(X, y).score(rows.X_test, rows.y_test))
+
+
+def measure(options: Options, data: str, method: str, trial: int) -> Iterator[Row]:
+    rows, (gamma, C) = options.rows(data, trial), tuned(options, data)
+    seed = options.seed + trial
+    if method in REFERENCES:
+        yield {"J": 0, "accuracy": reference(rows, method, gamma, C, seed)}
+        return
+    for J in sizes(options):
+        if method == "learned":
+            yield {"J": J} | learned(rows, J, seed)
+        else:
+            yield {"J": J} | fixed_map(options, rows, method, J, gamma, C, trial)
+
+
+def report(options: Options, results: Results) -> None:
+    report_lines(
+        options, results, "accuracy", "J", xlabel="number of features J",
+        ylabel="test accuracy", log_y=False, level=REFERENCES,
+    )  # fmt: skip
+
+
+def cells(options: Options) -> list[Row]:
+    return cells_of(data=options.sets, method=METHODS)
+
+
+if __name__ == "__main__":
+    run_trials(__doc__, "classification", cells, measure, report)

@@ -1,0 +1,400 @@
+"""What the experiments share: data by path, options, results kept trial by trial, figures.
+
+Every script has the same options (`--help`). Data are given by a folder in which each set is either
+``NAME.zarr`` (what ``rfcdask fetch NAME`` writes; ``NAME-test.zarr`` beside it if test rows are a
+file of their own) or one of the ``.npz`` files of `FILES`. ``--quick`` is a minute's form on small
+sizes, on synthetic data unless a folder is given. Results go to a CSV file, one line per measured
+value of a trial; a trial that is there is not run again, so that a run goes on where it ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from data import FILES, Array, Rows, read, synthetic, titled
+
+import rfcdask as rf
+
+Row = dict[str, Any]
+
+PAPER_SETS = ("adult", "human", "mnist", "sensorless", "covtype")
+"""The sets of the paper's figures 1 and 2, and covtype, which has more rows."""
+ERROR = "relative Frobenius error"
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What every script is told."""
+
+    data: Path | None
+    sets: tuple[str, ...]
+    trials: int
+    seed: int
+    scheduler: str
+    out: Path
+    quick: bool
+    n_rows: int | None = None
+
+    def rows(self, name: str, trial: int = 0) -> Rows:
+        """Return a data set; sets without test rows of their own are split anew in each trial."""
+        seed = self.seed + trial
+        if self.data is None:
+            if not self.quick:
+                raise SystemExit("--data FOLDER is needed: see `rfcdask fetch --list`.")
+            return synthetic(seed=0)
+        rows = read(self.data, name, seed)
+        count = self.n_rows or (2000 if self.quick else None)
+        return rows._replace(X=rows.X[:count], y=rows.y[:count])
+
+
+def parse(doc: str | None, *, sets: Sequence[str] = PAPER_SETS, trials: int = 20) -> Options:
+    """Read the options from the command line."""
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="where the data sets are")
+    parser.add_argument("--sets", nargs="+", default=list(sets), choices=list(FILES))
+    parser.add_argument("--trials", type=int, default=None, help=f"default: {trials}")
+    parser.add_argument("--seed", type=int, default=0, help="of the first trial")
+    parser.add_argument("--scheduler", default="threads", help="as rf.connect takes it")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of results and figures")
+    parser.add_argument("--rows", type=int, help="most rows to learn from")
+    parser.add_argument("--quick", action="store_true", help="small sizes, two trials")
+    given = parser.parse_args()
+    if given.quick:
+        given.trials, given.sets = given.trials or 2, given.sets[:1]
+        if given.data is None:
+            given.sets = ["synthetic"]
+    given.out.mkdir(parents=True, exist_ok=True)
+    warnings.simplefilter("ignore", UserWarning)  # fewer features than asked for on few rows
+    return Options(
+        given.data, tuple(given.sets), given.trials or trials, given.seed,
+        given.scheduler, given.out, given.quick, given.rows,
+    )  # fmt: skip
+
+
+def lazy(values: Array) -> Any:
+    """Return rows as a dask array of small blocks, so that no map is held for all of them."""
+    return da.from_array(values, chunks=(4096, *values.shape[1:]))
+
+
+class Results:
+    """Rows of a CSV file, added trial by trial.
+
+    Parameters
+    ----------
+    path : Path
+    keys : sequence of str
+        The columns that name one trial.
+    """
+
+    def __init__(self, path: Path, keys: Sequence[str]) -> None:
+        self.path, self.keys = path, tuple(keys)
+        self.rows: list[Row] = []
+        if path.exists():
+            with path.open(newline="") as file:
+                self.rows = [
+                    {name: _value(text) for name, text in row.items()}
+                    for row in csv.DictReader(file)
+                ]
+        self._done = {self._key(row) for row in self.rows}
+
+    def _key(self, row: Row) -> tuple[str, ...]:
+        return tuple(str(row[name]) for name in self.keys)
+
+    def __contains__(self, key: Row) -> bool:
+        return self._key(key) in self._done
+
+    def add(self, key: Row, rows: Iterable[Row]) -> None:
+        """Keep what a trial measured; the file is replaced whole, so a trial is there or not."""
+        self.rows += [key | row for row in rows]
+        self._done.add(self._key(key))
+        names = list(dict.fromkeys(name for row in self.rows for name in row))
+        part = self.path.with_suffix(".part")
+        with part.open("w", newline="") as file:
+            writer = csv.DictWriter(file, names, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows({k: _text(v) for k, v in row.items()} for row in self.rows)
+        os.replace(part, self.path)
+
+    def run(self, keys: Iterable[Row], measure: Callable[..., Iterable[Row]]) -> None:
+        """Measure each trial that is not there yet, and say how it went."""
+        todo = [key for key in keys if key not in self]
+        for done, key in enumerate(todo, start=1):
+            start = time.perf_counter()
+            self.add(key, list(measure(**key)))
+            name = " ".join(str(value) for value in key.values())
+            took = time.perf_counter() - start
+            print(f"{self.path.stem}: {name} ({took:.1f} s, {done} of {len(todo)})", flush=True)
+
+    def summary(self, by: Sequence[str], value: str) -> list[Row]:
+        """Return mean and standard deviation over trials, and their number, for each group."""
+        groups: dict[tuple[Any, ...], list[float]] = {}
+        for row in self.rows:
+            if row.get(value) not in (None, ""):
+                groups.setdefault(tuple(row[name] for name in by), []).append(float(row[value]))
+        return [
+            dict(zip(by, group, strict=True))
+            | {
+                "mean": float(np.mean(found)),
+                "std": float(np.std(found, ddof=1)) if len(found) > 1 else math.nan,
+                "trials": len(found),
+            }
+            for group, found in groups.items()
+        ]
+
+
+def _value(text: str) -> Any:
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
+
+
+def _text(value: Any) -> Any:
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def run_trials(
+    doc: str | None,
+    name: str,
+    cells: Callable[[Options], Iterable[Row]],
+    measure: Callable[..., Iterable[Row]],
+    report: Callable[[Options, Results], None],
+    **defaults: Any,
+) -> None:
+    """Run an experiment from its command line: `measure` of all cells, trial after trial.
+
+    A cell is what one trial is told, such as the data set and the method. Trials come first, so
+    that a run that is ended has all methods of the trials that it reached.
+    """
+    options = parse(doc, **defaults)
+    found = list(cells(options))
+    results = Results(options.out / f"{name}.csv", [*found[0], "trial"])
+    keys = [cell | {"trial": trial} for trial in range(options.trials) for cell in found]
+    with rf.connect(options.scheduler):
+        results.run(keys, lambda **key: measure(options, **key))
+    report(options, results)
+
+
+def cells_of(**axes: Sequence[Any]) -> list[Row]:
+    """Return all combinations of values."""
+    return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+
+
+def tuned(options: Options, name: str) -> tuple[float, float]:
+    """Return gamma and C by the paper's protocol; kept in ``tuned.csv`` for all experiments.
+
+    An exact kernel SVM on 10,000 random rows, 5-fold cross-validation over both, by successive
+    halving of the pairs.
+    """
+    results = Results(options.out / "tuned.csv", ["data"])
+    key = {"data": name}
+    if key not in results:
+        rows = options.rows(name)
+        found = rf.tune(
+            rows.X,
+            rows.y,
+            n_rows=300 if options.quick else 10_000,
+            strategy="halving",
+            random_state=options.seed,
+        )
+        kept = {"gamma": found.gamma, "C": found.C, "accuracy": found.accuracy}
+        results.add(key, [kept | {"n_rows": found.n_rows}])
+    row = next(row for row in results.rows if row["data"] == name)
+    return float(row["gamma"]), float(row["C"])
+
+
+N_CANDIDATES = 5000
+MAPS: dict[str, Callable[..., Any]] = {
+    "RFM": rf.RandomFeatures,
+    "RFM-JL": lambda J, **more: rf.JLFeatures(J, n_candidates=more.pop("n_candidates"), **more),
+    "RFM-FW": lambda J, **more: rf.CompressedFeatures.paper(J, solver="frank-wolfe", **more),
+    "RFM-GIGA": lambda J, **more: rf.CompressedFeatures.paper(J, solver="giga", **more),
+    "compressed": rf.CompressedFeatures,
+    "compressed, paired": lambda J, **more: rf.CompressedFeatures(J, phases="paired", **more),
+    "compressed, labels": lambda J, **more: rf.CompressedFeatures(J, label_weight=1.0, **more),
+    "Nyström": rf.NystroemFeatures,
+    "Nyström, RPCholesky": lambda J, **more: rf.NystroemFeatures(J, landmarks="rpcholesky", **more),
+}
+"""The feature maps by the names of the figures; the paper's as the paper has them."""
+_WITH_CANDIDATES = ("RFM-JL", "RFM-FW", "RFM-GIGA", "compressed")
+
+
+def make_map(options: Options, method: str, J: int, gamma: float, trial: int, **more: Any) -> Any:
+    """Return an unfitted feature map; ``--quick`` chooses among fewer candidates."""
+    if method.startswith(_WITH_CANDIDATES):
+        more.setdefault("n_candidates", 400 if options.quick else N_CANDIDATES)
+    if options.quick and method in ("RFM-FW", "RFM-GIGA"):
+        more.setdefault("n_pairs", 2000)
+    if options.quick and method.startswith("compressed"):
+        more = {"n_rows": 500, "refine": 20} | more
+    return MAPS[method](J, gamma=gamma, random_state=options.seed + trial, **more)
+
+
+def fit_timed(feature_map: Any, X: Array, y: Array) -> tuple[Any, float]:
+    """Return the fitted map and the seconds it took."""
+    start = time.perf_counter()
+    feature_map.fit(X, y)
+    return feature_map, time.perf_counter() - start
+
+
+def microseconds_per_row(feature_map: Any, X: Array) -> float:
+    """Return the time of `transform` for one row, the best of three."""
+    X = X[:4096]
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        feature_map.transform(X)
+        times.append(time.perf_counter() - start)
+    return 1e6 * min(times) / len(X)
+
+
+def model_bytes(method: str, p: int, J: int) -> int:
+    """Return the size in float32 of what `transform` needs of a fitted map."""
+    numbers = p * J + 2 * J  # frequencies, phases, scales
+    if method == "RFM-JL":
+        numbers = p * N_CANDIDATES + N_CANDIDATES + N_CANDIDATES * J
+    elif method.startswith("Nyström"):
+        numbers = p * J + J * J
+    return 4 * numbers
+
+
+@contextlib.contextmanager
+def one_figure(
+    options: Options, name: str, titles: Sequence[str], *, columns: int = 3
+) -> Iterator[list[Any]]:
+    """Give one panel for each title, then write the figure as a small SVG file."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot as plt
+
+    # Text as text keeps the files small; a fixed salt keeps the same figure the same bytes.
+    style: Any = {"svg.fonttype": "none", "svg.hashsalt": "rfcdask", "font.size": 9}
+    columns = min(columns, len(titles))
+    lines = math.ceil(len(titles) / columns)
+    with plt.rc_context(style):
+        figure, axes = plt.subplots(
+            lines, columns, figsize=(3.3 * columns, 2.7 * lines), squeeze=False,
+            layout="constrained",
+        )  # fmt: skip
+        panels = list(axes.flat)
+        for panel in panels[len(titles) :]:
+            panel.set_axis_off()
+        for panel, title in zip(panels, titles, strict=False):
+            panel.set_title(title, fontsize=9)
+            panel.grid(alpha=0.25, linewidth=0.5)
+        yield panels[: len(titles)]
+        handles = {
+            text: handle
+            for panel in panels
+            for handle, text in zip(*panel.get_legend_handles_labels(), strict=True)
+        }
+        figure.legend(
+            handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=8
+        )
+        figure.savefig(options.out / f"{name}.svg", metadata={"Date": None})
+        plt.close(figure)
+
+
+# One colour per method in all figures; any two differ for colour-blind readers too (the colours
+# of the package's own charts), and markers and dashes tell lines apart without colour.
+STYLES: dict[str, Row] = {
+    "RFM": {"color": "#747575", "marker": "o"},
+    "RFM-JL": {"color": "#bc8954", "marker": "^"},
+    "RFM-FW": {"color": "#677be9", "marker": "s"},
+    "RFM-GIGA": {"color": "#29a2b5", "marker": "v"},
+    "compressed": {"color": "#1f4fd8", "marker": "o", "linewidth": 2},
+    "compressed, paired": {"color": "#1f4fd8", "marker": "x", "linestyle": "--"},
+    "compressed, labels": {"color": "#b8480c", "marker": "D"},
+    "learned": {"color": "#b8480c", "marker": "*", "linewidth": 2, "markersize": 8},
+    "Nyström": {"color": "#92259c", "marker": "s", "linestyle": "--"},
+    "Nyström, RPCholesky": {"color": "#6e3049", "marker": "^", "linestyle": "--"},
+    "best of this rank": {"color": "black", "linestyle": ":"},
+    "exact kernel SVM": {"color": "black", "linestyle": "-."},
+    "linear": {"color": "#747575", "linestyle": ":"},
+    "boosting": {"color": "#29a2b5", "linestyle": ":"},
+}
+
+
+def draw_lines(
+    panel: Any, summary: list[Row], x: str, *, line: str = "method", **labels: str
+) -> None:
+    """Draw means over trials against `x`, with one standard deviation, one line per method."""
+    for name in dict.fromkeys(row[line] for row in summary):
+        points = sorted((row for row in summary if row[line] == name), key=lambda row: row[x])
+        style = {"marker": ".", "linewidth": 1.2, "markersize": 4} | STYLES.get(name, {})
+        spread = [0.0 if math.isnan(row["std"]) else row["std"] for row in points]
+        panel.errorbar(
+            [row[x] for row in points], [row["mean"] for row in points], spread,
+            label=name, capsize=2, elinewidth=0.8, **style,
+        )  # fmt: skip
+    panel.set_xlabel(labels.get("xlabel", x))
+    panel.set_ylabel(labels.get("ylabel", ""))
+
+
+def print_table(summary: list[Row], x: str, *, line: str = "method", digits: int = 4) -> None:
+    """Print means and standard deviations as a Markdown table, one column for each value of x."""
+    values = sorted({row[x] for row in summary})
+    print(f"| {line} | " + " | ".join(f"{value:g}" for value in values) + " |")
+    print("|---" * (len(values) + 1) + "|")
+    for name in dict.fromkeys(row[line] for row in summary):
+        found = {row[x]: row for row in summary if row[line] == name}
+        cells = [_mean_and_spread(found.get(value), digits) for value in values]
+        print(f"| {name} | " + " | ".join(cells) + " |")
+
+
+def _mean_and_spread(row: Row | None, digits: int) -> str:
+    if row is None:
+        return ""
+    spread = "" if math.isnan(row["std"]) else f" ± {row['std']:.{digits}f}"
+    return f"{row['mean']:.{digits}f}{spread}"
+
+
+def report_lines(
+    options: Options,
+    results: Results,
+    value: str,
+    x: str,
+    *,
+    xlabel: str,
+    ylabel: str,
+    figure: str | None = None,
+    log_y: bool = True,
+    level: Sequence[str] = (),
+) -> None:
+    """Print a table for each data set and draw them side by side, one line per method.
+
+    Methods in `level` do not depend on `x` and are drawn as level lines.
+    """
+    found = results.summary(["data", "method", x], value)
+    sets = list(dict.fromkeys(row["data"] for row in found))
+    name = figure or results.path.stem
+    with one_figure(options, name, [titled(data) for data in sets]) as panels:
+        for panel, data in zip(panels, sets, strict=True):
+            chosen = [row for row in found if row["data"] == data]
+            lines = [row for row in chosen if row["method"] not in level]
+            ends = (min(row[x] for row in lines), max(row[x] for row in lines))
+            lines += [row | {x: end} for row in chosen if row["method"] in level for end in ends]
+            draw_lines(panel, lines, x, xlabel=xlabel, ylabel=ylabel)
+            panel.set_xscale("log")
+            if log_y:
+                panel.set_yscale("log")
+            trials = "-".join(str(n) for n in sorted({row["trials"] for row in chosen}))
+            print(f"\n{titled(data)}: {ylabel}, {trials} trials\n")
+            print_table(chosen, x)

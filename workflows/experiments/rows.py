@@ -1,0 +1,59 @@
+"""Accuracy against the number of training rows, at a fixed number of features: what rows buy.
+
+Maps that are chosen on a sample and features that learn from all rows, each trained on the first
+5,000 rows and on more, up to all.
+
+    python workflows/experiments/rows.py --data FOLDER [--sets covtype] [--trials 5]
+    python workflows/experiments/rows.py --quick --out /tmp/results
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from classification import fixed_map, learned
+from harness import (
+    Options,
+    Results,
+    Row,
+    cells_of,
+    report_lines,
+    run_trials,
+    tuned,
+)
+
+METHODS = ("RFM", "compressed, labels", "Nyström", "learned")
+COUNTS = (5000, 10_000, 20_000, 60_000, 150_000, 400_000)
+J = 300
+
+
+def counts(options: Options, n_rows: int) -> list[int]:
+    if options.quick:
+        return [500, 2000]
+    return [*(count for count in COUNTS if count < n_rows), n_rows]
+
+
+def measure(options: Options, data: str, method: str, trial: int) -> Iterator[Row]:
+    rows, (gamma, C) = options.rows(data, trial), tuned(options, data)
+    size = 40 if options.quick else J
+    for count in counts(options, len(rows.X)):
+        some = rows._replace(X=rows.X[:count], y=rows.y[:count])
+        if method == "learned":
+            yield {"rows": count} | learned(some, size, options.seed + trial)
+        else:
+            yield {"rows": count} | fixed_map(options, some, method, size, gamma, C, trial)
+
+
+def report(options: Options, results: Results) -> None:
+    report_lines(
+        options, results, "accuracy", "rows", xlabel="training rows",
+        ylabel=f"test accuracy, J = {J}", log_y=False,
+    )  # fmt: skip
+
+
+def cells(options: Options) -> list[Row]:
+    return cells_of(data=options.sets, method=METHODS)
+
+
+if __name__ == "__main__":
+    run_trials(__doc__, "rows", cells, measure, report, sets=("mnist", "covtype"), trials=5)

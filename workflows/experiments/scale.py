@@ -1,0 +1,172 @@
+"""How time and memory grow: with rows, columns, features, candidates and workers.
+
+Each setting runs in a process of its own on rows that are made block by block: choose a map, one
+pass of ridge on it, one epoch of learned features on a tenth of the rows. Peak memory is the sum
+over the process and its workers, seen every 20 ms. Then empty tasks of the number that a billion
+rows would need are sent to a scheduler, which says how many it takes in a second.
+
+    python workflows/experiments/scale.py [--trials 1] [--out FOLDER]
+    python workflows/experiments/scale.py --quick --out /tmp/results
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import psutil
+from harness import Options, Results, Row, draw_lines, one_figure, print_table, run_trials
+
+import rfcdask as rf
+
+MIDDLE = {"rows": 1_000_000, "columns": 28, "J": 500, "candidates": 5000, "workers": 0}
+VARIED: dict[str, tuple[int, ...]] = {
+    "rows": (1_000_000, 3_000_000, 11_000_000),
+    "columns": (28, 100, 250),
+    "J": (100, 500, 2000),
+    "candidates": (1000, 5000, 20_000),
+    "workers": (1, 2),
+}
+QUICK = {"rows": 20_000, "columns": 8, "J": 40, "candidates": 400, "workers": 0}
+QUICK_VARIED: dict[str, tuple[int, ...]] = {"rows": (20_000,), "workers": (1,)}
+STEPS = ("select", "ridge", "learned", "score")
+SCHEDULER = "scheduler"
+
+
+def make(at: dict[str, int]) -> tuple[Any, Any]:
+    """Return rows and labels, lazily, in blocks of about 8 MB."""
+    block = max(1000, 2_000_000 // at["columns"])
+    X = da.random.default_rng(0).normal(
+        size=(at["rows"], at["columns"]), chunks=(block, at["columns"])
+    )
+    X = X.astype(np.float32)
+    return X, (X[:, 0] * X[:, 1] > 0).astype(np.int64)
+
+
+def work(at: dict[str, int]) -> Row:
+    """Do all steps and return the seconds of each, and the peak of memory."""
+    peak = Peak()
+    X, y = make(at)
+    seconds: Row = {}
+    with rf.connect("threads") if not at["workers"] else _workers(at["workers"]), peak:
+        start = time.perf_counter()
+
+        def lap(step: str) -> None:
+            nonlocal start
+            seconds[f"{step}_seconds"], start = (
+                time.perf_counter() - start,
+                time.perf_counter(),
+            )
+
+        features = rf.CompressedFeatures(
+            at["J"], n_candidates=at["candidates"], refine=0, random_state=0
+        ).fit(X)
+        lap("select")
+        ridge = rf.RidgeClassifier().fit(features.transform(X), y)
+        lap("ridge")
+        some = at["rows"] // 10
+        rf.KernelClassifier(at["J"], gamma="scale", epochs=1, random_state=0).fit(
+            X[:some], y[:some]
+        )
+        lap("learned")
+        ridge.score(features.transform(X[:some]), y[:some])
+        lap("score")
+    return seconds | {"peak_MB": peak.bytes / 1e6}
+
+
+def _workers(count: int) -> Any:
+    return rf.connect("local", n_workers=count, threads_per_worker=1)
+
+
+class Peak:
+    """The largest sum of memory over this process and its children, while it is open."""
+
+    def __init__(self) -> None:
+        self.bytes, self._end = 0, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _watch(self) -> None:
+        me = psutil.Process()
+        while not self._end.wait(0.02):
+            total = 0
+            for process in [me, *me.children(recursive=True)]:
+                try:
+                    total += process.memory_info().rss
+                except psutil.NoSuchProcess:
+                    continue
+            self.bytes = max(self.bytes, total)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+
+def scheduler_load(tasks: int) -> Row:
+    """Return how many empty tasks per second a scheduler hands out and takes back."""
+    with rf.connect("local", n_workers=1, threads_per_worker=1) as client:
+        start = time.perf_counter()
+        client.gather(client.map(_nothing, range(tasks), pure=False))
+        seconds = time.perf_counter() - start
+    return {"tasks": tasks, "seconds": seconds, "tasks_per_second": tasks / seconds}
+
+
+def _nothing(number: int) -> None:
+    return None
+
+
+def measure(options: Options, varied: str, value: int, trial: int) -> Iterator[Row]:
+    if varied == SCHEDULER:
+        yield scheduler_load(value)
+        return
+    at = (QUICK if options.quick else MIDDLE) | {varied: value}
+    done = subprocess.run(
+        [sys.executable, __file__, "--one", json.dumps(at)], capture_output=True, text=True
+    )
+    if done.returncode:
+        raise SystemExit(f"{at} failed:\n{done.stderr}")
+    yield at | json.loads(done.stdout.splitlines()[-1])
+
+
+def report(options: Options, results: Results) -> None:
+    shown = list(dict.fromkeys(r["varied"] for r in results.rows if r["varied"] != SCHEDULER))
+    with one_figure(options, "scale", [f"against {name}" for name in shown]) as panels:
+        for panel, varied in zip(panels, shown, strict=True):
+            lines = [
+                row | {"method": step}
+                for step in STEPS
+                for row in results.summary(["varied", "value"], f"{step}_seconds")
+                if row["varied"] == varied
+            ]
+            draw_lines(panel, lines, "value", xlabel=varied, ylabel="seconds")
+            panel.set_yscale("log")
+            print(f"\nseconds against {varied}, then peak memory in MB\n")
+            print_table(lines, "value", digits=1)
+            peak = results.summary(["varied", "value"], "peak_MB")
+            print_table([r | {"method": "peak"} for r in peak if r["varied"] == varied], "value")
+    print("\nempty tasks per second\n")
+    print_table(
+        [r | {"method": SCHEDULER} for r in results.summary(["tasks"], "tasks_per_second")], "tasks"
+    )
+
+
+def cells(options: Options) -> list[Row]:
+    varied = QUICK_VARIED if options.quick else VARIED
+    found = [{"varied": name, "value": v} for name, values in varied.items() for v in values]
+    return [*found, {"varied": SCHEDULER, "value": 500 if options.quick else 20_000}]
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--one"]:
+        print(json.dumps(work(json.loads(sys.argv[2]))))
+    else:
+        run_trials(__doc__, "scale", cells, measure, report, trials=1)
