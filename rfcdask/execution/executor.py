@@ -27,7 +27,7 @@ from rfcdask.execution.cluster import current_client
 from rfcdask.execution.failures import cluster_errors, fetch, threads_of, wait_until_done
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import DaskArray
-from rfcdask.kernels.threads import available_cpus, one_blas_thread
+from rfcdask.kernels.threads import available_cpus, one_blas_thread, task_threads
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -277,7 +277,8 @@ class ThreadExecutor(Executor):
         return self._start(_call, function, args)
 
     def call(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
-        return _done(_call, function, args)
+        with task_threads(self.threads):
+            return _done(_call, function, args)
 
     def block(self, blocks: Blocks, index: int) -> Future[Any]:
         return self._start(self._block, blocks, index, self._shared(blocks))
@@ -330,16 +331,6 @@ def local_threads() -> int:
     return int(dask.config.get("num_workers", None) or available_cpus())
 
 
-def threads_of_task() -> int:
-    """Return the threads that a task may use here: those of its worker, where there is one."""
-    from distributed import get_worker
-
-    try:
-        return int(get_worker().state.nthreads)
-    except (ValueError, AttributeError):
-        return available_cpus()
-
-
 def _local_scheduler() -> Callable[..., Any] | None:
     """Return the scheduler that Dask's configuration asks for in the caller's own thread."""
     chosen = dask.config.get("scheduler", None)
@@ -359,7 +350,9 @@ def _done(function: Callable[..., Any], *args: Any) -> Future[Any]:
 
 
 def _in_one_blas_thread(function: Callable[..., Any], *args: Any) -> Any:
-    with one_blas_thread():
+    from distributed import get_worker
+
+    with one_blas_thread(), task_threads(int(get_worker().state.nthreads)):
         return function(*args)
 
 

@@ -182,17 +182,27 @@ class FeatureRows:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, rows: slice) -> Array:
-        part = self.X[rows]
-        if isinstance(part, np.ndarray):  # from the network it may start at any byte: other bits
-            part = np.require(part, requirements="A")
+    def __getitem__(self, rows: slice | IntArray) -> Array:
+        return self.evaluate(self.X[rows])
+
+    def take(self, rows: slice | IntArray) -> FeatureRows:
+        """Return some of the rows, not evaluated."""
+        return FeatureRows(self.X[rows], self.evaluator, self.shape[1], self.dtype, self.where)
+
+    def evaluate(self, X: Matrix) -> Array:
+        """Return the features of some of the rows, or of rows of other blocks of the same map."""
+        if isinstance(X, np.ndarray):  # from the network it may start at any byte: other bits
+            X = np.require(X, requirements="A")
         try:
-            return np.asarray(self.evaluator(part, where=self.where))
+            return np.asarray(self.evaluator(X, where=self.where))
         except ValueError:
-            # The whole block names the row by its place in the block.
-            check_finite(self.X, where=self.where)
-            self.evaluator(self.X, where=self.where)
+            self.require_finite()
             raise
+
+    def require_finite(self) -> None:
+        """Raise where features are not finite, with the row's place in the block."""
+        check_finite(self.X, where=self.where)
+        self.evaluator(self.X, where=self.where)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.asarray(self[:], dtype)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any, TypeVar
@@ -95,17 +96,59 @@ def available_cpus() -> int:
     return os.cpu_count() or 1
 
 
+@contextmanager
+def task_threads(count: int) -> Iterator[None]:
+    """Let what is called in this thread use so many threads: those of its worker."""
+    before = getattr(_inside, "threads", None)
+    _inside.threads = count
+    try:
+        yield
+    finally:
+        _inside.threads = before
+
+
+def threads_here() -> int:
+    """Return how many threads a task may use here: those of its worker, else one per CPU."""
+    return getattr(_inside, "threads", None) or available_cpus()
+
+
 def map_tiles(
     function: Callable[[Item], Result], items: Iterable[Item], n_threads: int | None = None
 ) -> list[Result]:
     """Apply `function` to each item on a thread pool, one BLAS thread each, results in order."""
     work = list(items)
-    threads = min(available_cpus() if n_threads is None else n_threads, len(work))
+    threads = min(threads_here() if n_threads is None else n_threads, len(work))
     with one_blas_thread():
         # A tile that is itself cut into tiles does them in turn: waiting for the own pool hangs.
         if threads <= 1 or getattr(_inside, "a_tile", False):
             return [function(item) for item in work]
         return list(_pool(threads).map(partial(_as_tile, function), work))
+
+
+def map_ahead(
+    function: Callable[[Item], Result], items: Iterable[Item], n_threads: int | None = None
+) -> Iterator[Result]:
+    """Yield ``function(item)`` of each item in order; the next ones are computed meanwhile.
+
+    At most one result per thread is waiting, so a slow consumer never lets memory grow. With one
+    thread everything is computed by the caller, when it is asked for.
+    """
+    threads = threads_here() if n_threads is None else n_threads
+    if threads <= 1 or getattr(_inside, "a_tile", False):
+        yield from map(function, items)
+        return
+    waiting: deque[Future[Result]] = deque()
+    with one_blas_thread():
+        try:
+            for item in items:
+                waiting.append(_pool(threads).submit(_as_tile, function, item))
+                if len(waiting) > threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
 _inside = threading.local()

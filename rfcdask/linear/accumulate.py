@@ -83,9 +83,7 @@ class _AddBlock:
     class_weights: Array | None
 
     def __call__(self, state: Split, block: tuple[Any, ...], index: int) -> Split:
-        Z = block[0]
-        if self.validation_fraction or not isinstance(Z, FeatureRows):
-            Z = dense(Z)
+        Z = block[0] if isinstance(block[0], FeatureRows) else dense(block[0])
         Y, weights = self._targets(block, len(Z), index)
         if not self.validation_fraction:
             return self._add(state[0], Z, Y, weights, index), state[1]
@@ -94,7 +92,8 @@ class _AddBlock:
         parts = []
         for old, rows in zip(state, (~held_out, held_out), strict=True):
             some = None if weights is None else weights[rows]
-            parts.append(self._add(old, Z[rows], Y[rows], some, index) if rows.any() else old)
+            taken = Z.take(rows) if isinstance(Z, FeatureRows) else Z[rows]
+            parts.append(self._add(old, taken, Y[rows], some, index) if rows.any() else old)
         return parts[0], parts[1]
 
     def _add(

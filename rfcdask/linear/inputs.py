@@ -25,6 +25,7 @@ from rfcdask.data.sample import (
 )
 from rfcdask.execution.blocks import Blocks, consecutive_groups, stream_folds
 from rfcdask.execution.executor import Executor
+from rfcdask.features.lazy import FeatureArray
 from rfcdask.kernels.arrays import (
     Array,
     DaskArray,
@@ -82,7 +83,8 @@ def check_matrix(
     """
     refuse_dask_frame(X)
     if isinstance(X, da.Array):
-        matrix = check_dask_matrix(X)
+        whole = X.in_blocks_of_rows() if isinstance(X, FeatureArray) else X
+        matrix = check_dask_matrix(whole)
         matrix = matrix if keep_empty else _drop_empty_blocks(matrix)
     else:
         csr = "csr" if get_tags(estimator).input_tags.sparse else False

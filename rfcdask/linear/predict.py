@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial, reduce
 from numbers import Integral, Real
 from typing import Any
@@ -20,7 +20,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from rfcdask.display.html import Facts, HTMLReprMixin
 from rfcdask.display.numbers import count
 from rfcdask.execution.blocks import fold_blocks
-from rfcdask.kernels.arrays import Array, DaskArray, check_finite, feature_dtype
+from rfcdask.features.evaluators import FeatureRows
+from rfcdask.features.lazy import FeatureArray
+from rfcdask.kernels.arrays import Array, DaskArray, Matrix, check_finite, feature_dtype
 from rfcdask.linear.checks import check_total_weight, dense, encode_labels
 from rfcdask.linear.counts import (
     ConfusionCounts,
@@ -35,6 +37,8 @@ from rfcdask.linear.inputs import check_data, check_matrix
 
 SHOWN_CLASSES = 6
 """More classes than this are counted, not listed."""
+TILE_ROWS = 2048
+"""Rows whose features are in memory at a time."""
 SCORED_BLOCKS = 16
 """Blocks that are scored by one task."""
 NOT_NEGATIVE = Interval(Real, 0, np.inf, closed="left")
@@ -104,7 +108,7 @@ class LinearClassifierMixin(ClassifierMixin):
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> float:
         """Return the accuracy, computed block by block in bounded memory."""
         check_is_fitted(self, "coef_")
-        arrays = check_data(self, X, y, sample_weight)
+        arrays = _unevaluated(check_data(self, X, y, sample_weight))
         predictor = ClassPredictor(self.coef_, self.intercept_, self.classes_)
         count_block = partial(_count_right, self._of_rows(predictor))
         fold = FoldCounts(count_block, ConfusionCounts.merge, arrays[2] is not None)
@@ -155,7 +159,7 @@ class LinearRegressorMixin(RegressorMixin):
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> float:
         """Return R^2, computed block by block in bounded memory."""
         check_is_fitted(self, "coef_")
-        arrays = check_data(self, X, y, sample_weight)
+        arrays = _unevaluated(check_data(self, X, y, sample_weight))
         targets = arrays[1]
         scores = LinearScores(self.coef_, self.intercept_)
         known, given = len(scores.coef), 1 if targets.ndim == 1 else targets.shape[1]
@@ -194,17 +198,28 @@ def map_rows(
         return function(X.astype(feature_dtype(X.dtype), copy=False))
     matrix = check_matrix(estimator, X, keep_empty=True)
     dtype = feature_dtype(X.dtype) if dtype is None else dtype
-    meta = np.empty((0,) * (1 if width is None else 2), dtype)
+    if isinstance(matrix, FeatureArray):
+        matrix = matrix.unevaluated()
     if not isinstance(function, LinearScores):  # large: one task holds it for all blocks
         function = delayed(function, pure=True, traverse=False)
-    if width is None:
-        return da.map_blocks(_on_block, matrix, function, drop_axis=1, dtype=dtype, meta=meta)
-    chunks = (matrix.chunks[0], (width,))
-    return da.map_blocks(_on_block, matrix, function, chunks=chunks, dtype=dtype, meta=meta)
+    chunks, meta = (matrix.chunks[0], (width or 1,)), np.empty((0, 0), dtype)
+    found = da.map_blocks(_on_block, matrix, function, chunks=chunks, dtype=dtype, meta=meta)
+    # A dropped axis would make Dask join blocks, and copy them even where there is one alone.
+    return found[:, 0] if width is None else found
 
 
 def _on_block(block: Any, function: RowFunction) -> Array:
-    return function(dense(block))
+    found = np.concatenate([function(rows) for rows in tiles(block)])
+    return found[:, None] if found.ndim == 1 else found
+
+
+def tiles(block: Matrix | FeatureRows) -> Iterator[Array]:
+    """Yield the rows of a block, or their features, a few at a time; one tile without any rows."""
+    if not isinstance(block, FeatureRows):
+        yield dense(block)
+        return
+    for start in range(0, max(block.shape[0], 1), TILE_ROWS):
+        yield block[start : start + TILE_ROWS]
 
 
 class LinearScores:
@@ -258,18 +273,24 @@ class ClassProbabilities(LinearScores):
         return np.asarray(share / np.maximum(share.sum(1, keepdims=True), 1e-30))
 
 
+def _unevaluated(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arrays with rows in the place of their features, which are evaluated in tiles."""
+    X, *others = arrays
+    return (X.unevaluated() if isinstance(X, FeatureArray) else X, *others)
+
+
 def _count_right(
     predictor: ClassPredictor, X: Any, y: Any, weights: Array | None
 ) -> ConfusionCounts:
     """Count the rows of a block by the numbers of true and predicted class."""
-    predicted = predictor.codes(dense(X))
+    predicted = np.concatenate([predictor.codes(rows) for rows in tiles(X)])
     true = encode_labels(np.asarray(y), predictor.classes)
     return ConfusionCounts.of(true, predicted, weights)
 
 
 def _sum_errors(scores: LinearScores, X: Any, y: Any, weights: Array | None) -> Array:
-    X = dense(X)
-    predicted = scores(X)
+    predicted = np.concatenate([scores(rows) for rows in tiles(X)])
     if not np.isfinite(predicted).all():
-        check_finite(X)
+        for rows in tiles(X):
+            check_finite(rows)
     return target_errors(y, predicted, weights)

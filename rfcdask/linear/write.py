@@ -23,7 +23,9 @@ from rfcdask.execution.blocks import Blocks, stream_folds
 from rfcdask.execution.cluster import current_client
 from rfcdask.execution.executor import open_executor
 from rfcdask.execution.progress import track
+from rfcdask.features.lazy import FeatureArray
 from rfcdask.kernels.arrays import Array, DaskArray
+from rfcdask.linear.inputs import first_rows
 from rfcdask.persist.files import UNFINISHED, disk_errors, exclusive_lock, lock_path, replace_folder
 
 _RECORDS = ".write"
@@ -64,8 +66,10 @@ def write_zarr(
     """
     require_known_rows(rows, "rows")
     rows = one_column_block(rows)
+    if isinstance(rows, FeatureArray) and not _are_even(rows.chunks[0]):
+        rows = rows.in_blocks_of_rows()
     sizes = [int(size) for size in rows.chunks[0]]
-    if any(size != sizes[0] for size in sizes[:-1]) or sizes[-1] > sizes[0]:
+    if not _are_even(rows.chunks[0]):
         raise ValueError(
             f"Row chunks of {sizes[:4]}... cannot become chunks of one size; use "
             f"rows.rechunk({{0: {max(sizes)}}}) first."
@@ -81,6 +85,11 @@ def write_zarr(
             replace_folder(Path(work.url), Path(target.url))
         target.delete(_RECORDS)
     return _opened(target, rows)
+
+
+def _are_even(sizes: tuple[int, ...]) -> bool:
+    """Tell whether chunks have one size but the last, which may be smaller."""
+    return all(size == sizes[0] for size in sizes[:-1]) and sizes[-1] <= sizes[0]
 
 
 def _opened(target: Location, rows: DaskArray) -> DaskArray:
@@ -133,38 +142,58 @@ def _begin(target: Location, rows: DaskArray) -> Location:
 def _write_blocks(
     work: Location, rows: DaskArray, sizes: list[int], client: Any, progress: Any
 ) -> None:
-    """Write the blocks that are not there yet, and the metadata last."""
-    fold = _WriteBlock(work, rows.shape, rows.dtype.str, sizes[0], work.read(_BEGUN))
-    left = [(index,) for index in range(len(sizes)) if not fold.is_written(index)]
+    """Write the blocks that are not there yet, and the metadata last.
+
+    A block of rows whose features are several blocks is read once, and its features are made and
+    written one block after another.
+    """
+    source = rows.unevaluated() if isinstance(rows, FeatureArray) else rows
+    first = tuple(-(-start // max(sizes[0], 1)) for start in first_rows(source).tolist())
+    fold = _WriteBlock(work, rows.shape, rows.dtype.str, sizes[0], work.read(_BEGUN), first)
+    written = {index for index in range(len(sizes)) if fold.is_written(index)}
+    left = [(k,) for k in range(source.numblocks[0]) if not written.issuperset(fold.parts(k))]
     with (
         open_executor(client) as executor,
         track("writing", float(rows.shape[0]), "rows", progress=progress) as reporter,
     ):
-        reporter.advance(rows.shape[0] - sum(sizes[index] for (index,) in left))
-        for count in stream_folds(executor, Blocks(rows), left, fold, 0):
+        reporter.advance(rows.shape[0] - sum(source.chunks[0][k] for (k,) in left))
+        for count in stream_folds(executor, Blocks(source), left, fold, 0):
             reporter.advance(count)
     work.write("zarr.json", fold.encoded()["zarr.json"])
 
 
 @dataclass(frozen=True)
 class _WriteBlock:
-    """Writes one block to its place, then a record of it, and counts its rows."""
+    """Writes the parts of one block to their places, then a record of each, and counts its rows."""
 
     place: Location
     shape: tuple[int, ...]
     dtype: str
     rows: int
     begun: bytes
+    first: tuple[int, ...]
+    """The number of the first part of each block."""
 
     def __call__(self, written: int, block: tuple[Any, ...], index: int) -> int:
+        parts = self.parts(index)
+        for number, part in enumerate(parts):
+            rows = slice(number * self.rows, (number + 1) * self.rows)
+            if len(parts) == 1 or not self.is_written(part):
+                self._write(part, np.asarray(block[0][rows]))
+        return written + int(block[0].shape[0])
+
+    def parts(self, index: int) -> range:
+        """Return the numbers of the parts of a block."""
+        return range(self.first[index], max(self.first[index + 1], self.first[index] + 1))
+
+    def _write(self, index: int, values: Array) -> None:
         key = self._key(index)
-        data = self.encoded(index, block[0])[key]
+        data = self.encoded(index, values)[key]
         # A task may outlive who sent it, and find that another array is written there by now.
         if self.place.read(_BEGUN) != self.begun:
             raise FileExistsError(f"another array is written to {self.place} meanwhile.")
         self.place.write(key, data)
         self.place.write(self._record(index), self._checksum(data))
-        return written + int(block[0].shape[0])
 
     def is_written(self, index: int) -> bool:
         """Whether a block is there, to the last byte as it was written."""

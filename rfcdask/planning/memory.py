@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 from dask.utils import format_bytes
 
+from rfcdask.features.lazy import FEATURE_BLOCK_BYTES
 from rfcdask.features.methods import METHODS
 from rfcdask.linear.sgd.optimizer import FULL_FEATURES, preconditioner_rows
-from rfcdask.linear.sgd.step import blocks_mixed
+from rfcdask.linear.sgd.step import CHUNK_BYTES, blocks_mixed
 from rfcdask.planning.work import HELDOUT_ROWS, Resources, Workload, keeps_features
 from rfcdask.selection.candidates import ROW_BLOCK, TILE
 from rfcdask.selection.columns import BATCH
@@ -73,7 +74,8 @@ def _block_parts(work: Workload, place: Resources) -> Parts:
     if "train" in work.steps:
         found.append(reading | _train_parts(work, place))
     if work.writes:
-        held = place.threads_per_worker * WRITING * work.z_block
+        block = min(work.z_block, FEATURE_BLOCK_BYTES)
+        held = place.threads_per_worker * WRITING * block
         found.append(reading | {"blocks of features": held})
     return max(found, key=_total) | _sampled_parts(work, place)
 
@@ -89,11 +91,11 @@ def _sampled_parts(work: Workload, place: Resources) -> Parts:
 
 def _train_parts(work: Workload, place: Resources) -> Parts:
     workers, blocks = max(place.workers, 1), len(work.block_rows)
-    mixed = blocks_mixed(blocks, work.z_block)
+    mixed = blocks_mixed(blocks, work.x_block)
     alive = min(blocks, mixed + max(mixed, place.threads))
     mine = alive if workers == 1 else min(alive, mixed * -(-(alive // mixed + 2) // workers))
-    # One more is on its way: being copied together with others, or looked at for the geometry.
-    held = float((mine + 1) * work.z_block)
+    # One more is on its way, and a few chunks of features, each made of rows that were gathered.
+    held = float((mine + 1) * work.x_block + 3 * (place.threads_per_worker + 1) * CHUNK_BYTES)
     if keeps_features(work, place):
         held = work.all_features / workers + (0 if workers == 1 else mixed * work.z_block)
     j = work.n_components

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import rfcdask as rf
 from rfcdask.features.evaluators import FeatureRows
-from rfcdask.features.lazy import FeatureArray
+from rfcdask.features.lazy import FeatureArray, small_chunks
 from rfcdask.kernels.arrays import NotFiniteError
 from rfcdask.kernels.hot_loop import CosineBlock
 from rfcdask.linear import moments
@@ -197,3 +197,88 @@ def test_features_in_memory_are_not_evaluated_again(monkeypatch: pytest.MonkeyPa
     monkeypatch.delattr(CosineBlock, "__call__")
     assert rf.PCA(3).fit(kept).n_components_ == 3
     assert rf.SGDRegressor(epochs=1).fit(kept, lazy(Y, 100)).n_iter_ == 1
+
+
+LONG = da.random.default_rng(0).normal(size=(200_000, 4), chunks=(100_000, 4)).astype(np.float32)
+WIDE = rf.RandomFeatures(200, gamma=0.1, random_state=0).fit(X[:, :4])
+STEPS = {
+    "train": lambda Z: rf.SGDClassifier(epochs=1, random_state=0, persist=False).fit(Z, side(Z)),
+    "held out": lambda Z: rf.SGDClassifier(epochs=1, early_stopping=True, persist=False).fit(
+        Z, side(Z)
+    ),
+    "penalties": lambda Z: rf.RidgeClassifier(alphas=[0.1, 1.0]).fit(Z, side(Z)),
+    "score": lambda Z: fitted().score(Z, side(Z)),
+    "predict": lambda Z: fitted().predict(Z).compute(),
+    "scores": lambda Z: fitted().decision_function(Z).compute(),
+}
+
+
+def side(Z: Any) -> Any:
+    return (LONG[: len(Z), 0] > 0).astype(np.int8)
+
+
+def fitted() -> Any:
+    model = rf.SGDClassifier()
+    model.coef_, model.intercept_ = np.ones((1, 200)), np.zeros(1)
+    model.classes_, model.n_features_in_ = np.arange(2), 200
+    return model
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_peak_is_far_below_a_block_of_features(name: str) -> None:
+    STEPS[name](WIDE.transform(LONG[:2000]))  # compiles
+    with dask.config.set(scheduler="synchronous"):
+        gc.collect()
+        tracemalloc.start()
+        STEPS[name](WIDE.transform(LONG))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 0.6 * 100_000 * 200 * 4
+
+
+class Reads:
+    """Counts how often each block of rows is read."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, block: Any) -> Any:
+        self.calls += 1
+        return block
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(1, 5000), min_size=1, max_size=6),
+    st.integers(1, 5000),
+    st.integers(1, 10**6),
+)
+def test_small_chunks_are_parts_of_the_given(sizes: list[int], width: int, most: int) -> None:
+    with dask.config.set({"rfcdask.feature-block-bytes": most}):
+        found = small_chunks(tuple(sizes), width)
+    assert set(np.cumsum(sizes).tolist()) <= set(np.cumsum(found).tolist())
+    assert sum(found) == sum(sizes)
+    assert max(found) * width <= max(most, width)
+
+
+@pytest.mark.parametrize("chunks", ["rows", "features"])
+def test_cut_features_are_learned_from_as_whole_ones(chunks: str, tmp_path: Any) -> None:
+    reads = Reads()
+    rows = lazy(X, 350).map_blocks(reads, meta=np.empty((0, 0), X.dtype))
+    whole = FEATURES.transform(rows)
+    model = rf.SGDRegressor(epochs=2, random_state=0, persist=False).fit(whole, lazy(Y, 350))
+    with dask.config.set({"rfcdask.feature-block-bytes": 40 * 4 * 50}):
+        Z = FEATURES.transform(rows)
+    assert Z.chunks == ((50,) * 14, (40,))
+    y = lazy(Y, 350 if chunks == "rows" else 50)
+    found = rf.SGDRegressor(epochs=2, random_state=0, persist=False).fit(Z, y)
+    np.testing.assert_array_equal(found.coef_, model.coef_)
+    assert found.score(Z, y) == model.score(whole, lazy(Y, 350))
+    reads.calls = 0
+    with dask.config.set(scheduler="synchronous"):
+        np.testing.assert_array_equal(found.predict(Z), model.predict(whole))
+        assert reads.calls == 4
+        written = rf.linear.write_zarr(Z, tmp_path / "features.zarr")
+        assert reads.calls == 6
+        np.testing.assert_array_equal(written, Z)
+        assert reads.calls == 8

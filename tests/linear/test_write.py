@@ -114,7 +114,7 @@ def test_a_late_block_of_another_array_is_refused(tmp_path: Path) -> None:
     path, other = tmp_path / "a.zarr", da.ones((50, 2), chunks=(10, 2))
     interrupted(path)
     work = Location.of(f"{path}.unfinished")
-    late = _WriteBlock(work, (50, 2), "<f8", 10, work.read(_BEGUN))
+    late = _WriteBlock(work, (50, 2), "<f8", 10, work.read(_BEGUN), tuple(range(6)))
     write_zarr(other, path)
     for _ in range(2):  # after the other array is done, and while one is written
         with pytest.raises((FileExistsError, FileNotFoundError)):

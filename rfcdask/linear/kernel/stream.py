@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rfcdask.execution.blocks import Blocks, stream_groups
-from rfcdask.execution.executor import Executor, threads_of_task
+from rfcdask.execution.executor import Executor
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import (
     Array,
@@ -162,7 +162,7 @@ def train_group(
     for k, index in enumerate(numbers):
         if index in held_of:
             used &= ~((which == k) & np.isin(rows, held_of[index]))
-    return train_rows(state, training, parts, which[used], rows[used], threads_of_task())
+    return train_rows(state, training, parts, which[used], rows[used])
 
 
 @dataclass

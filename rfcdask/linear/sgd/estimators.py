@@ -25,7 +25,7 @@ from rfcdask.linear.predict import (
 from rfcdask.linear.sgd.base import BaseSGD
 from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, SOFTMAX
 from rfcdask.linear.sgd.step import TrainingConfig, blocks_mixed, epoch_groups
-from rfcdask.linear.sgd.training import keep_features
+from rfcdask.linear.sgd.training import training_blocks
 
 SORTED_FROM = 0.1
 """A distance of the class mix of groups from the whole above which the order may do harm."""
@@ -159,8 +159,8 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
             labels = read_labels(executor, column)
             self.classes_ = labels.classes
             column, codes = labels.for_training(column, matrix)
-            matrix = keep_features(executor, matrix, self.epochs, self.persist, client)
-            blocks = Blocks(matrix, column, weights)
+            arrays = (matrix, column, weights)
+            blocks = training_blocks(executor, arrays, self.epochs, self.persist, client)
             config = self._make_classifier_config(
                 matrix,
                 seed,
@@ -192,7 +192,8 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
             classes=labels.classes,
         )
         with open_executor(client) as executor:
-            self._train_more(executor, Blocks(matrix, column, weights), config)
+            blocks = training_blocks(executor, (matrix, column, weights), 1)
+            self._train_more(executor, blocks, config)
         return self
 
     @available_if(lambda self: self._has_probabilities())
@@ -298,8 +299,9 @@ patience, checkpoint, checkpoint_every, persist, random_state, progress
         matrix, targets, weights = self._check_data(X, y, sample_weight, reset=True)
         config = self._make_regressor_config(matrix, targets, weights, self._choose_seed())
         with open_executor(client) as executor:
-            matrix = keep_features(executor, matrix, self.epochs, self.persist, client)
-            self._train(executor, Blocks(matrix, targets, weights), config)
+            arrays = (matrix, targets, weights)
+            blocks = training_blocks(executor, arrays, self.epochs, self.persist, client)
+            self._train(executor, blocks, config)
         if targets.ndim == 1:
             self._flatten_outputs()
         return self
@@ -315,7 +317,8 @@ patience, checkpoint, checkpoint_every, persist, random_state, progress
                 f"{len(np.atleast_1d(self.intercept_))}; give the same targets in every call."
             )
         with open_executor(client) as executor:
-            self._train_more(executor, Blocks(matrix, targets, weights), config)
+            blocks = training_blocks(executor, (matrix, targets, weights), 1)
+            self._train_more(executor, blocks, config)
         if targets.ndim == 1:
             self._flatten_outputs()
         return self

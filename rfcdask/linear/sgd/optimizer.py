@@ -27,8 +27,6 @@ import scipy.linalg
 from rfcdask.kernels.arrays import Array
 from rfcdask.linear.sgd.losses import SQUARED, classification_slopes, regression_slopes
 
-MAX_MIXED = 8
-"""Most blocks whose rows are mixed; part of the kernel's type, so a constant."""
 AVERAGE_POWER = 8.0
 """Power with which the running mean prefers late iterates."""
 FULL_FEATURES = 1024
@@ -37,17 +35,6 @@ LEADING_DIRECTIONS = 512
 """Leading directions that are flattened beyond that."""
 SMALLEST_EIGENVALUE = 1e-5
 """Directions below this part of the largest eigenvalue are left as they are."""
-
-
-class ShuffledRows(NamedTuple):
-    """Rows of several blocks in the order in which they are learned from."""
-
-    blocks: tuple[Array, ...]  # exactly MAX_MIXED arrays, padded with the last
-    block_of: Array  # (n,) block of each row
-    row_of: Array  # (n,) row within its block
-    codes: Array  # (n,) class of each row; empty for regression
-    targets: Array  # (n, outputs); empty for classification
-    weights: Array  # (n,) float32
 
 
 class StepParameters(NamedTuple):
@@ -72,11 +59,32 @@ class Preconditioner(NamedTuple):
     spread: float  # mean of z^T P z over rows: the noise that one row brings
 
 
+class Targets(NamedTuple):
+    """What is to be predicted for some rows."""
+
+    codes: Array  # (n,) class of each row; empty for regression
+    values: Array  # (n, outputs); empty for classification
+    weights: Array  # (n,) float32
+
+
 @numba.njit(cache=True, nogil=True)
 def run_steps(
-    rows: ShuffledRows, W: Array, mean: Array, step: int, params: StepParameters, P: Preconditioner
+    Z: Array,
+    targets: Targets,
+    W: Array,
+    mean: Array,
+    step: int,
+    params: StepParameters,
+    P: Preconditioner,
 ) -> tuple[int, int, float]:
     """Take one step for each mini-batch of rows, changing W and mean in place.
+
+    Parameters
+    ----------
+    Z : array of shape (n, J)
+        Rows in the order in which they are learned from, float32.
+    targets, W, mean, step, params, P
+        What is known of the rows, the model and its mean, and how steps are taken.
 
     Returns
     -------
@@ -87,27 +95,25 @@ def run_steps(
     loss : float
         Summed loss of the rows, each at the moment it was seen.
     """
-    n = rows.row_of.size
+    n, last = Z.shape
     one = W.shape[1] == 1
-    buffer = np.full((0 if one else params.batch_size, W.shape[0]), np.float32(params.constant))
     slopes = np.zeros((params.batch_size, W.shape[1]), np.float32)
+    gradient = np.zeros(W.shape, np.float32)
+    constant = np.float32(params.constant)
     loss = 0.0
     for start in range(0, n, params.batch_size):
         stop = min(start + params.batch_size, n)
-        Z, D = buffer[: stop - start], slopes[: stop - start]
-        if one:
-            scores = _scores_of_one_output(rows, start, stop, W, params.constant)
-        else:
-            _gather(rows, start, stop, Z)
-            scores = np.dot(Z, W.astype(np.float32))
+        rows, D = Z[start:stop], slopes[: stop - start]
+        w = W.astype(np.float32)
+        scores = _scores_of_one_output(rows, w) if one else np.dot(rows, w[:last])
+        scores += constant * w[last]
         bad = _first_not_finite(scores)
         if bad >= 0:
             return step, start + bad, loss
-        loss += _slopes(scores, rows, start, stop, params, D)
-        if one:
-            gradient = _gradient_of_one_output(rows, start, D, params.constant)
-        else:
-            gradient = np.dot(Z.T, D)
+        loss += _slopes(scores, targets, start, stop, params, D)
+        gradient[:last] = _gradient_of_one_output(rows, D) if one else np.dot(rows.T, D)
+        for k in range(W.shape[1]):
+            gradient[last, k] = constant * D[:, k].sum()
         gradient /= np.float32(stop - start)
         _add_penalty(gradient, W, params.alpha)
         move = _precondition(P, gradient)
@@ -119,49 +125,27 @@ def run_steps(
 
 # Sums over a row may be cut into lanes; the cut is the same every time, and NaN comes through.
 @numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
-def _scores_of_one_output(
-    rows: ShuffledRows, start: int, stop: int, W: Array, constant: float
-) -> Array:
-    """Return the scores of one output, from the rows where they lie: a copy would cost more."""
-    w = W[:, 0].astype(np.float32)
-    last = w.size - 1
-    out = np.empty((stop - start, 1), np.float32)
-    for i in range(start, stop):
-        block = rows.blocks[rows.block_of[i]]
-        row = rows.row_of[i]
+def _scores_of_one_output(rows: Array, w: Array) -> Array:
+    """Return ``rows @ w[:-1]`` of one output, for which BLAS is no faster."""
+    out = np.empty((rows.shape[0], 1), np.float32)
+    for i in range(rows.shape[0]):
         total = np.float32(0)
-        for j in range(last):
-            total += np.float32(block[row, j]) * w[j]
-        out[i - start, 0] = total + np.float32(constant) * w[last]
+        for j in range(rows.shape[1]):
+            total += rows[i, j] * w[j, 0]
+        out[i, 0] = total
     return out
 
 
 @numba.njit(cache=True, nogil=True, fastmath={"contract"})
-def _gradient_of_one_output(
-    rows: ShuffledRows, start: int, slopes: Array, constant: float
-) -> Array:
-    """Return ``Z^T slopes`` of one output; rows on which nothing is to be learned are left out."""
-    last = rows.blocks[0].shape[1]
-    out = np.zeros(last + 1, np.float32)
-    for i in range(slopes.shape[0]):
+def _gradient_of_one_output(rows: Array, slopes: Array) -> Array:
+    """Return ``rows^T slopes`` of one output; rows with nothing to be learned are left out."""
+    out = np.zeros(rows.shape[1], np.float32)
+    for i in range(rows.shape[0]):
         slope = slopes[i, 0]
-        if slope == 0:
-            continue
-        block = rows.blocks[rows.block_of[start + i]]
-        row = rows.row_of[start + i]
-        for j in range(last):
-            out[j] += np.float32(block[row, j]) * slope
-        out[last] += np.float32(constant) * slope
+        if slope != 0:
+            for j in range(rows.shape[1]):
+                out[j] += rows[i, j] * slope
     return out.reshape(-1, 1)
-
-
-@numba.njit(cache=True, nogil=True)
-def _gather(rows: ShuffledRows, start: int, stop: int, out: Array) -> None:
-    for i in range(start, stop):
-        block = rows.blocks[rows.block_of[i]]
-        row = rows.row_of[i]
-        for j in range(block.shape[1]):
-            out[i - start, j] = block[row, j]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -175,13 +159,13 @@ def _first_not_finite(scores: Array) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def _slopes(
-    scores: Array, rows: ShuffledRows, start: int, stop: int, params: StepParameters, out: Array
+    scores: Array, targets: Targets, start: int, stop: int, params: StepParameters, out: Array
 ) -> float:
-    weights = rows.weights[start:stop]
+    weights = targets.weights[start:stop]
     if params.loss >= SQUARED:
-        targets = rows.targets[start:stop]
-        return regression_slopes(scores, targets, weights, params.loss, params.epsilon, out)
-    return classification_slopes(scores, rows.codes[start:stop], weights, params.loss, out)
+        values = targets.values[start:stop]
+        return regression_slopes(scores, values, weights, params.loss, params.epsilon, out)
+    return classification_slopes(scores, targets.codes[start:stop], weights, params.loss, out)
 
 
 @numba.njit(cache=True, nogil=True)

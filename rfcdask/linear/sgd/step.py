@@ -12,26 +12,33 @@ a group still spans the whole of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import scipy.sparse as sp
 
-from rfcdask.kernels.arrays import Array
+from rfcdask.features.evaluators import FeatureRows
+from rfcdask.kernels.arrays import Array, Matrix, as_csr, feature_dtype, is_sparse, to_dense
 from rfcdask.kernels.seeds import draw_parts
+from rfcdask.kernels.threads import map_ahead
 from rfcdask.linear.checks import check_block_weights, dense, encode_labels, find_not_finite
 from rfcdask.linear.sgd.losses import SQUARED, STEP_GAIN, classification_slopes, regression_slopes
 from rfcdask.linear.sgd.optimizer import (
-    MAX_MIXED,
     Preconditioner,
-    ShuffledRows,
     StepParameters,
+    Targets,
     fit_preconditioner,
     run_steps,
 )
 
 GROUP_BYTES = 2**27
 """Rows of several blocks are mixed as long as they stay below this size."""
+MAX_MIXED = 8
+"""Most blocks whose rows are mixed."""
+CHUNK_BYTES = 2**21
+"""Bytes of the rows, or of their features, that are made at a time and learned from in cache."""
 
 
 class TrainingState(NamedTuple):
@@ -102,8 +109,8 @@ def epoch_groups(n_blocks: int, mixed: int, seed: int, epoch: int) -> list[list[
 
 def shuffle_rows(sizes: list[int], seed: int, epoch: int, number: int) -> tuple[Array, Array]:
     """Return block and row of all rows of a group, shuffled together."""
-    block_of = np.repeat(np.arange(len(sizes)), sizes)
-    row_of = np.concatenate([np.arange(size) for size in sizes])
+    block_of = np.repeat(np.arange(len(sizes), dtype=np.int8), sizes)
+    row_of = np.concatenate([np.arange(size, dtype=np.int32) for size in sizes])
     order = np.random.default_rng([seed, 2, epoch, number]).permutation(len(row_of))
     return block_of[order], row_of[order]
 
@@ -119,30 +126,78 @@ def held_out_rows(size: int, fraction: float, seed: int, index: int) -> Array:
 
 
 class _Block(NamedTuple):
-    """One block, ready for the kernels."""
+    """One block, ready to be learned from."""
 
-    X: Array
-    codes: Array
-    targets: Array
-    weights: Array
+    X: Matrix | FeatureRows
+    targets: Targets
     held_out: Array
 
 
 def _prepare(config: TrainingConfig, block: tuple[Any, ...], index: int) -> _Block:
-    X, y = dense(block[0]), np.asarray(block[1])
-    held_out = held_out_rows(len(X), config.validation_fraction, config.seed, index)
-    weights = np.ones(len(X), np.float32)
+    X, y = block[0], np.asarray(block[1])
+    if not isinstance(X, FeatureRows):
+        X = as_csr(X) if is_sparse(X) else dense(X)
+    n = X.shape[0]
+    held_out = held_out_rows(n, config.validation_fraction, config.seed, index)
+    weights = np.ones(n, np.float32)
     if config.weighted:
         weights = np.asarray(block[2], np.float32)
         check_block_weights(weights, index)
     if not config.is_classifier:
-        targets = y[:, None] if y.ndim == 1 else y
-        if not np.isfinite(targets).all():
-            raise find_not_finite(X, y, index, int(config.starts[index])) or AssertionError
-        return _Block(X, np.zeros(0, np.int64), targets.astype(np.float64), weights, held_out)
+        values = y[:, None] if y.ndim == 1 else y
+        if not np.isfinite(values).all():
+            raise (
+                find_not_finite(np.zeros(0), y, index, int(config.starts[index])) or AssertionError
+            )
+        values = values.astype(np.float64)
+        return _Block(X, Targets(np.zeros(0, np.int64), values, weights), held_out)
     codes = encode_labels(y, config.classes)
     weights = (weights * config.class_weights[codes]).astype(np.float32)
-    return _Block(X, codes, np.zeros((0, 1)), weights, held_out)
+    return _Block(X, Targets(codes, np.zeros((0, 1)), weights), held_out)
+
+
+def take_rows(blocks: Sequence[Matrix], which: Array, rows: Array) -> Matrix:
+    """Return rows of some blocks, all dense or all CSR, in the given order."""
+    if len(blocks) == 1:
+        return blocks[0][rows]
+    order = np.argsort(which, kind="stable")
+    ends = np.searchsorted(which[order], np.arange(len(blocks)), side="right")
+    places = np.split(order, ends[:-1])
+    found: list[Any] = [block[rows[at]] for block, at in zip(blocks, places, strict=True)]
+    if is_sparse(blocks[0]):
+        return sp.vstack(found, format="csr")[np.argsort(order)]
+    out = np.empty((len(rows), found[0].shape[1]), found[0].dtype)
+    for at, part in zip(places, found, strict=True):
+        out[at] = part
+    return out
+
+
+def _features(blocks: Sequence[Any], which: Array, rows: Array) -> Array:
+    """Return rows of some blocks, or their features, as an array."""
+    first = blocks[0]
+    if not isinstance(first, FeatureRows):
+        found = to_dense(take_rows(blocks, which, rows))
+        return found.astype(feature_dtype(found.dtype), copy=False)
+    try:
+        return np.asarray(first.evaluator(take_rows([block.X for block in blocks], which, rows)))
+    except ValueError:
+        for block in blocks:
+            block.require_finite()
+        raise
+
+
+def _chunks(blocks: Sequence[Matrix | FeatureRows], which: Array, rows: Array, size: int) -> Any:
+    """Yield the first row and the features of one chunk of rows after another, in float32.
+
+    The next ones are gathered and evaluated beside what is learned from these.
+    """
+
+    def make(start: int) -> tuple[int, Array]:
+        part = slice(start, start + size)
+        found = _features(blocks, which[part], rows[part])
+        return start, np.ascontiguousarray(found, np.float32)
+
+    return map_ahead(make, range(0, len(rows), size))
 
 
 def train_on_blocks(
@@ -169,57 +224,62 @@ def train_on_blocks(
     *blocks : tuples (X, y) or (X, y, weights)
     """
     parts = [_prepare(config, block, i) for block, i in zip(blocks, indices, strict=True)]
-    rows = _shuffle(parts, config, epoch, number)
+    which, rows, targets = _shuffle(parts, config, epoch, number)
     W, mean = state.W.copy(), state.mean.copy()
-    step, bad, loss = run_steps(rows, W, mean, state.step, config.step_parameters(P), P)
-    if bad >= 0:
-        which = int(rows.block_of[bad])
-        index = indices[which]
-        error = find_not_finite(parts[which].X, None, index, int(config.starts[index]))
-        raise error or ValueError(
-            "Training diverged: scores grew beyond any number. Shuffle rows that are sorted, scale "
-            "the columns of X to similar size, lower eta0, or raise alpha."
-        )
+    step, loss = state.step, 0.0
+    params = config.step_parameters(P)
+    size = _rows_at_once(W.shape[0], config.batch_size)
+    for start, Z in _chunks([part.X for part in parts], which, rows, size):
+        some = Targets(*(column[start : start + size] for column in targets))
+        step, bad, more = run_steps(Z, some, W, mean, step, params, P)
+        if bad >= 0:
+            k = int(which[start + bad])
+            raise _diverged(parts[k].X, indices[k], config)
+        loss += more
     held_out_loss, held_out_weight = 0.0, 0.0
     for part in parts if config.validation_fraction > 0 else ():
         held_out_loss += _held_out_loss(part, mean, config)
-        held_out_weight += float(part.weights[part.held_out].sum(dtype=np.float64))
+        held_out_weight += float(part.targets.weights[part.held_out].sum(dtype=np.float64))
     return TrainingState(
         W,
         mean,
         int(step),
         state.loss + float(loss),
-        state.rows + float(rows.weights.sum(dtype=np.float64)),
+        state.rows + float(targets.weights.sum(dtype=np.float64)),
         state.held_out_loss + held_out_loss,
         state.held_out_rows + held_out_weight,
     )
 
 
-def _shuffle(parts: list[_Block], config: TrainingConfig, epoch: int, number: int) -> ShuffledRows:
-    sizes = [len(part.X) for part in parts]
-    block_of, row_of = shuffle_rows(sizes, config.seed, epoch, number)
-    if config.validation_fraction > 0:
-        used = ~_take([part.held_out for part in parts], block_of, row_of)
-        block_of, row_of = block_of[used], row_of[used]
-    padded = [part.X for part in parts] + [parts[-1].X] * (MAX_MIXED - len(parts))
-    return ShuffledRows(
-        tuple(map(_read_only, padded)),
-        block_of,
-        row_of,
-        _take([part.codes for part in parts], block_of, row_of),
-        _take([part.targets for part in parts], block_of, row_of),
-        _take([part.weights for part in parts], block_of, row_of),
+def _rows_at_once(width: int, batch_size: int) -> int:
+    """Return how many rows are gathered at a time: whole batches, and about `CHUNK_BYTES`."""
+    return batch_size * max(1, CHUNK_BYTES // (4 * width * batch_size))
+
+
+def _diverged(X: Matrix | FeatureRows, index: int, config: TrainingConfig) -> ValueError:
+    error = None
+    if not isinstance(X, FeatureRows):
+        error = find_not_finite(to_dense(X), None, index, int(config.starts[index]))
+    return error or ValueError(
+        "Training diverged: scores grew beyond any number. Shuffle rows that are sorted, scale "
+        "the columns of X to similar size, lower eta0, or raise alpha."
     )
 
 
-def _read_only(block: Array) -> Array:
-    """Return a read-only view: blocks from the network are, and the kernel wants one type."""
-    view = block.view()
-    view.flags.writeable = False
-    return view
+def _shuffle(
+    parts: list[_Block], config: TrainingConfig, epoch: int, number: int
+) -> tuple[Array, Array, Targets]:
+    """Return block and row of each row to learn from, in their order, and their targets."""
+    sizes = [part.X.shape[0] for part in parts]
+    which, rows = shuffle_rows(sizes, config.seed, epoch, number)
+    if config.validation_fraction > 0:
+        used = ~_take([part.held_out for part in parts], which, rows)
+        which, rows = which[used], rows[used]
+    columns = zip(*(part.targets for part in parts), strict=True)
+    return which, rows, Targets(*(_take(column, which, rows) for column in columns))
 
 
-def _take(columns: list[Array], block_of: Array, row_of: Array) -> Array:
+def _take(columns: Sequence[Array], block_of: Array, row_of: Array) -> Array:
     if not any(len(column) for column in columns):
         return columns[0]
     offsets = np.cumsum([0, *(len(column) for column in columns)])
@@ -228,14 +288,19 @@ def _take(columns: list[Array], block_of: Array, row_of: Array) -> Array:
 
 def _held_out_loss(part: _Block, mean: Array, config: TrainingConfig) -> float:
     """Return the summed loss of the rows held out, under the mean model."""
-    mask = part.held_out
-    X, weights = part.X[mask], part.weights[mask]
-    scores = X @ mean[:-1].astype(X.dtype) + (mean[-1] * config.fit_intercept).astype(X.dtype)
-    scores, slopes = scores.astype(np.float32), np.empty(scores.shape, np.float32)
-    if config.is_classifier:
-        return classification_slopes(scores, part.codes[mask], weights, config.loss, slopes)
-    targets = part.targets[mask]
-    return regression_slopes(scores, targets, weights, config.loss, config.epsilon, slopes)
+    rows = np.flatnonzero(part.held_out)
+    targets = Targets(*(column[rows] if len(column) else column for column in part.targets))
+    size, loss = _rows_at_once(len(mean), 1), 0.0
+    for start, Z in _chunks([part.X], np.zeros(len(rows), np.int8), rows, size):
+        scores = Z @ mean[:-1].astype(np.float32)
+        scores += (mean[-1] * config.fit_intercept).astype(np.float32)
+        slopes = np.empty(scores.shape, np.float32)
+        codes, values, weights = (column[start : start + size] for column in targets)
+        if config.is_classifier:
+            loss += classification_slopes(scores, codes, weights, config.loss, slopes)
+        else:
+            loss += regression_slopes(scores, values, weights, config.loss, config.epsilon, slopes)
+    return loss
 
 
 def sample_rows(
@@ -243,13 +308,14 @@ def sample_rows(
 ) -> tuple[Array, Array]:
     """Return a fraction of the rows of a block, at least one, and their weights."""
     part = _prepare(config, block, index)
+    n = part.X.shape[0]
     rng = np.random.default_rng([config.seed, 4, index])
-    count = min(max(1, round(fraction * len(part.X))), len(part.X))
-    rows = np.sort(rng.choice(len(part.X), count, replace=False))
-    Z = part.X[rows]
+    count = min(max(1, round(fraction * n)), n)
+    rows = np.sort(rng.choice(n, count, replace=False))
+    Z = _features([part.X], np.zeros(count, np.int8), rows)
     if not np.isfinite(Z).all():
-        raise find_not_finite(part.X, None, index, int(config.starts[index])) or AssertionError
-    return Z, part.weights[rows]
+        raise _diverged(part.X, index, config)
+    return Z, part.targets.weights[rows]
 
 
 def preconditioner_from(config: TrainingConfig, *samples: tuple[Array, Array]) -> Preconditioner:

@@ -21,6 +21,7 @@ from rfcdask.execution.dask_internals import memory_of_machine
 from rfcdask.execution.executor import Executor, persist
 from rfcdask.execution.failures import workers_of
 from rfcdask.execution.progress import Reporter, track
+from rfcdask.features.lazy import FeatureArray
 from rfcdask.kernels.arrays import DaskArray
 from rfcdask.linear.sgd.checkpoint import Checkpoint, History
 from rfcdask.linear.sgd.optimizer import Preconditioner, preconditioner_rows
@@ -188,22 +189,35 @@ def _stopped_improving(history: History, patience: int, tol: float) -> bool:
     return since >= patience
 
 
-def keep_features(
-    executor: Executor, X: DaskArray, epochs: int, keep: bool | str, client: Any = None
-) -> DaskArray:
-    """Return X, its blocks in memory where that is cheaper than computing them `epochs` times.
+def training_blocks(
+    executor: Executor,
+    arrays: tuple[DaskArray, DaskArray, DaskArray | None],
+    epochs: int,
+    keep: bool | str = False,
+    client: Any = None,
+) -> Blocks:
+    """Return the blocks to learn from: rows whose features are evaluated where they are used.
 
-    Values are the same either way, so the choice never changes what is learned.
+    Where that is cheaper than computing them `epochs` times, features are kept in memory instead.
+    Groups are made of as many blocks either way, so the choice never changes what is learned.
     """
+    X, *others = arrays
+    rows = Blocks(X.unevaluated() if isinstance(X, FeatureArray) else X, *others)
     chosen = current_client(client)
     if keep == "auto":
         keep = _is_worth_keeping(executor, X, epochs, chosen)
-    return persist(X, chosen) if keep else X
+    if not keep:
+        return rows
+    kept = Blocks(persist(X, chosen), *others)
+    kept.nbytes = rows.nbytes
+    return kept
 
 
 def _is_worth_keeping(executor: Executor, X: DaskArray, epochs: int, client: Any) -> bool:
     in_graph = hasattr(X.dask, "layers") and len(X.dask.layers) < 2  # nothing to compute or read
     if epochs < 2 or in_graph or X.nbytes > memory_for_features(client):
+        return False
+    if max(X.chunks[0]) * X.shape[1] * X.dtype.itemsize > GROUP_BYTES:
         return False
     blocks = Blocks(X)
     fetch = _seconds_to_fetch(blocks.nbytes, client)
