@@ -27,6 +27,8 @@ from rfcdask.cli.outputs import (
 from rfcdask.cli.stores import show_store
 
 ENDINGS = (".csv", ".npy", ".zarr")
+MOST_CLASSES = 20
+"""Of more classes than this, those that are found least are printed."""
 
 
 @click.command()
@@ -220,7 +222,9 @@ def _write_zarr(lazy: Any, target: Path, client: Any) -> None:
 @opt.file_options
 @opt.work_options
 def score(model: str, data: str, held_out: bool, **options: Any) -> None:
-    """Print the accuracy of MODEL on DATA, or R2 for numbers.
+    """Print how good MODEL is on DATA: accuracy and more for classes, R2 and errors for numbers.
+
+    A class that has rows and is never predicted is warned of.
 
     \b
     Examples:
@@ -252,10 +256,51 @@ def score(model: str, data: str, held_out: bool, **options: Any) -> None:
             raise ValueError(f"{data} has no labels to compare with:{missing} pass --label.")
         if options["label"] is None and known and found and found != known:
             note(f"{data}: labels are taken from {found!r}, and the model learned {known!r}.")
-        value, rows = float(saved.whole.score(dataset.X, dataset.y)), dataset.shape[0]
-    metric = "accuracy" if hasattr(saved.learner, "classes_") else "R2"
-    result = {"metric": metric, "score": value, "rows": rows, "model": model, "data": data}
-    show(result, f"{metric} {value:.4f} on {rows:,} rows", options["as_json"])
+        found = _measured(saved, dataset, client)
+    metric = "R2" if found.labels is None else "accuracy"
+    result = {
+        "metric": metric,
+        "score": found[metric.lower()],
+        "rows": found.n_rows,
+        "model": model,
+        "data": data,
+        "metrics": found.values,
+        "targets": found.targets,
+        "classes": list(found.per_class),
+        "warnings": [said] if (said := found.warning()) else [],
+    }
+    show(result, _score_text(result), options["as_json"])
+
+
+def _measured(saved: Any, dataset: Any, client: Any) -> Any:
+    from rfcdask.evaluation.evaluate import measured
+    from rfcdask.linear.checks import encode_labels
+
+    found = measured(saved.whole, dataset.X, dataset.y, client=client)
+    # Labels of another kind would only all be wrong.
+    if found.labels is not None and found.confusion is not None:
+        encode_labels(found.labels[found.confusion.sum(1) > 0], saved.learner.classes_)
+    return found
+
+
+def _score_text(result: dict[str, Any]) -> str:
+    metric = result["metric"]
+    lines = [f"Warning: {said}" for said in result["warnings"]]
+    lines.append(f"{metric} {result['score']:.4f} on {result['rows']:,} rows")
+    others = {name: v for name, v in result["metrics"].items() if name not in (metric, "r2")}
+    lines += [f"{name.replace('_', ' '):<24} {value:.4g}" for name, value in others.items()]
+    classes = sorted(result["classes"], key=lambda row: (row["recall"], -row["rows"]))
+    if classes:
+        width = max(5, *(len(str(row["class"])) for row in classes[:MOST_CLASSES]))
+        lines.append(f"{'class':<{width}}  {'rows':>9}  recall  precision")
+        lines += [
+            f"{row['class']!s:<{width}}  {row['rows']:>9,.0f}  {row['recall']:6.1%}  "
+            f"{row['precision']:9.1%}"
+            for row in classes[:MOST_CLASSES]
+        ]
+    if len(classes) > MOST_CLASSES:
+        lines.append(f"and {len(classes) - MOST_CLASSES:,} classes that are found more often")
+    return "\n".join(lines)
 
 
 def _held_out(saved: Any, dataset: Any, model: str, data: str) -> Any:

@@ -106,6 +106,7 @@ def _summary(results: dict[str, Any], folder: Any) -> str:
     advice = results["recommendation"]
     return "\n".join(
         [
+            *(f"Warning: {said}" for said in results.get("warnings") or ()),
             f"{advice['text']} {advice['reason']}",
             f"Model: {model['accuracy']:.2%} of {results['data']['test_rows']:,} held-out rows "
             f"right, against {linear['accuracy']:.2%} for a linear model; saved in {folder.model}",
@@ -166,7 +167,8 @@ def _text(result: dict[str, Any]) -> str:
     parts = f"{result['n_components']} {result['map']} features, {result['learner']}"
     if result["map"] == "none":
         parts = f"{result['learner']} on {result['columns']} columns"
-    lines = [f"{result['model']}: {parts}"]
+    lines = [f"Warning: {said}" for said in result.get("warnings") or ()]
+    lines.append(f"{result['model']}: {parts}")
     if result.get("heldout_error") is not None:
         lines.append(f"kernel error on held-out pairs: {result['heldout_error']:.4g}")
     columns = "standardized" if result["standardized"] else "as they are, all in -1..1"
@@ -177,4 +179,7 @@ def _text(result: dict[str, Any]) -> str:
         lines.append(
             f"{result['metric']} on {result['test_rows']:,} held-out rows: {result['score']:.4f}"
         )
+        shown = ("balanced_accuracy", "roc_auc", "log_loss", "root_mean_squared_error")
+        found = {name: result["metrics"][name] for name in shown if name in result["metrics"]}
+        lines += [f"{name.replace('_', ' ')}: {value:.4g}" for name, value in found.items()]
     return "\n".join(lines)

@@ -53,8 +53,10 @@ def collect(run: Context, scheduler: str) -> dict[str, Any]:
         "selection": selection,
         "comparison": run.product("compare")["rows"],
         "linear": run.product("linear"),
-        "model": run.product("train") | {"accuracy": scored["accuracy"]},
+        "model": run.product("train")
+        | {"accuracy": scored["accuracy"], "metrics": scored["metrics"]},
         "confusion": {"labels": scored["labels"], "matrix": scored["matrix"]},
+        "warnings": scored["warnings"],
         "phases": [
             {key: record[key] for key in ("name", "seconds", "peak_bytes", "rows")}
             for record in run.done.values()

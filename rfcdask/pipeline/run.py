@@ -211,6 +211,7 @@ def _about_fit(run: Context) -> dict[str, Any]:
         scored = run.product("score")
         metric = "accuracy" if "accuracy" in scored else "R2"
         found |= {"test_rows": data["test_rows"], "metric": metric, "score": scored[metric]}
+        found |= {"metrics": scored["metrics"], "warnings": scored.get("warnings", [])}
     return found
 
 

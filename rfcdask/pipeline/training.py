@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from rfcdask.data import Dataset
 from rfcdask.data.columns import training_data_record
-from rfcdask.execution.blocks import fold_blocks
-from rfcdask.kernels.arrays import Array
+from rfcdask.evaluation.evaluate import measured
 from rfcdask.linear import Ridge, RidgeClassifier, SGDClassifier, SGDRegressor
-from rfcdask.linear.checks import dense, encode_labels
 from rfcdask.persist.models import load, save
 from rfcdask.pipeline.context import Context
 from rfcdask.pipeline.maps import map_path
@@ -27,8 +24,8 @@ def train_linear(run: Context) -> dict[str, Any]:
     start = time.perf_counter()
     model = RidgeClassifier().fit(run.train.X, run.train.y, client=run.client)
     seconds = time.perf_counter() - start
-    matrix = confusion(model, run.test.X, run.test, run.client)
-    return {"accuracy": accuracy(matrix), "seconds": seconds}
+    found = measured(model, run.test.X, run.test.y, client=run.client)
+    return {"accuracy": found["accuracy"], "metrics": found.values, "seconds": seconds}
 
 
 def train(run: Context) -> dict[str, Any]:
@@ -94,42 +91,23 @@ def make_learner(run: Context) -> Any:
 
 
 def score(run: Context) -> dict[str, Any]:
-    """Predict all rows held out: count right and wrong ones by class, or give R2 of numbers."""
+    """Measure the model on all rows held out, in one pass."""
     pipeline, test = load(run.folder.model), run.test
-    Z = pipeline["features"].transform(test.X) if "features" in pipeline.named_steps else test.X
+    fitted = pipeline[1:] if "standardize" in pipeline.named_steps else pipeline
+    found = measured(fitted, test.X, test.y, client=run.client)
     if test.classes is None:
-        return {"R2": float(pipeline[-1].score(Z, test.y, client=run.client))}
-    matrix = confusion(pipeline[-1], Z, test, run.client)
-    classes = run.product("data")["data"]["classes"]
-    return {"accuracy": accuracy(matrix), "labels": classes, "matrix": matrix.tolist()}
-
-
-class _Count:
-    """Folds a block into the counts of true and predicted class; travels to the workers."""
-
-    def __init__(self, model: Any, classes: Array) -> None:
-        self.model, self.classes = model, classes
-
-    def __call__(self, state: Array, block: tuple[Any, ...], index: int) -> Array:
-        true = encode_labels(np.asarray(block[1]), self.classes)
-        predicted = encode_labels(np.asarray(self.model.predict(dense(block[0]))), self.classes)
-        k = len(self.classes)
-        return np.asarray(state + np.bincount(true * k + predicted, minlength=k * k).reshape(k, k))
-
-
-def confusion(model: Any, X: Any, test: Dataset, client: Any) -> Array:
-    """Return how often each class (rows) was predicted as each class, in bounded memory.
-
-    All classes of the data count: a rare one may have rows among those held out alone.
-    """
+        return {"R2": found["r2"], "metrics": found.values, "targets": found.targets}
+    # All classes of the data count: a rare one may have rows among those learned from alone.
     classes = np.asarray(test.classes)
-    k = len(classes)
-    zero = np.zeros((k, k), np.int64)
-    count = _Count(model, classes)
-    parts = fold_blocks((X, test.y), count, zero, client, "scoring", group_size=4)
-    return np.asarray(sum(parts, start=zero))
-
-
-def accuracy(matrix: Array) -> float:
-    """Return the share of rows on the diagonal."""
-    return float(np.trace(matrix) / matrix.sum())
+    matrix = np.zeros((len(classes), len(classes)), np.int64)
+    assert found.labels is not None
+    assert found.confusion is not None
+    places = np.searchsorted(classes, found.labels)
+    matrix[np.ix_(places, places)] = found.confusion
+    return {
+        "accuracy": found["accuracy"],
+        "labels": run.product("data")["data"]["classes"],
+        "matrix": matrix.tolist(),
+        "metrics": found.values,
+        "warnings": [said] if (said := found.warning()) else [],
+    }

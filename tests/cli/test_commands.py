@@ -385,3 +385,19 @@ def test_info_verify_reads_a_model(call: Any, model: Path, tmp_path: Path) -> No
     done = call("info", str(bad), "--verify")
     assert done.exit_code == 2
     assert "is damaged" in done.stderr
+
+
+def test_score_warns_first_of_a_class_never_predicted(call: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 3))
+    kinds = np.where(rng.uniform(size=1500) < 0.03, "rare", np.where(X[:, 0] > 0, "left", "right"))
+    lines = [f"{a},{b},{c},{kind}" for (a, b, c), kind in zip(X, kinds, strict=True)]
+    (tmp_path / "data.csv").write_text("\n".join(["a,b,c,kind", *lines]))
+    fit = ("fit", "data.csv", "model", "--label", "kind", "--method", "none", "--learner", "ridge")
+    fitted = call(*fit, "--test-size", "0.3", cwd=tmp_path)
+    assert fitted.stdout.startswith("Warning: Class 'rare' is never predicted")
+    shown = call("score", "model", "data.csv", cwd=tmp_path).stdout.splitlines()
+    assert shown[0].startswith("Warning: Class 'rare' is never predicted")
+    assert shown[1].startswith("accuracy 0.9")
+    assert any(line.startswith("balanced accuracy") for line in shown)
+    assert next(line for line in shown if line.startswith("rare")).split()[2:] == ["0.0%", "0.0%"]

@@ -58,6 +58,7 @@ def test_results_hold_every_section(whole: Path) -> None:
         "linear",
         "model",
         "confusion",
+        "warnings",
         "phases",
         "recommendation",
     ]

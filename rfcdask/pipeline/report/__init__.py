@@ -10,7 +10,7 @@ from rfcdask.display.html import colour_sheet
 from rfcdask.display.html import render as render_template
 from rfcdask.display.numbers import finite, number, seconds, share
 from rfcdask.pipeline.folder import RESULTS_FORMAT
-from rfcdask.pipeline.report import figures, sections
+from rfcdask.pipeline.report import figures, scores, sections
 from rfcdask.pipeline.report.recommendation import Results, recommend, section
 
 __all__ = ["recommend", "render"]
@@ -20,6 +20,7 @@ SECTIONS = (
     sections.the_data,
     figures.comparison,
     figures.selection,
+    scores.scores,
     figures.confusion,
     sections.phases,
     sections.plan,
@@ -49,6 +50,7 @@ def render(results: Results) -> str:
         name=section(results, "data").get("name") or "your data",
         made=_made(results),
         recommendation=said if said.get("text") else recommend(results),
+        warnings=[str(said) for said in results.get("warnings") or ()],
         tiles=_tiles(results),
         sections=[one for one in made if one is not None],
         colours=colour_sheet(),

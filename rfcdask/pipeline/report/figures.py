@@ -20,6 +20,7 @@ from rfcdask.pipeline.report.recommendation import (
     section,
     standard_error,
 )
+from rfcdask.pipeline.report.scores import each_class
 from rfcdask.pipeline.report.sections import Block, ReportTable, Section, Titled
 
 HEAD = ("method", "accuracy", "kernel error", "µs per row", "map size", "time to fit")
@@ -215,7 +216,9 @@ def confusion(results: Results) -> Section | None:
     n = len(labels)
     if n < 2 or len(matrix) != n or any(len(row) != n for row in matrix):
         return None
-    blocks: list[Block] = [("figures", [_drawn(labels, matrix), _largest(labels, matrix)])]
+    blocks: list[Block] = [
+        ("figures", [_drawn(labels, matrix), _largest(labels, matrix), each_class(labels, matrix)])
+    ]
     return Section("confusion", "Confusions", "Which classes are confused", blocks)
 
 

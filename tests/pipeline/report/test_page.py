@@ -17,11 +17,13 @@ from tests.pipeline.report import samples
 from tests.pipeline.report.wellformed import read, skeleton
 
 SECTIONS = [
-    "run", "data", "comparison", "selection", "confusion", "costs", "plan", "settings", "reproduce",
+    "run", "data", "comparison", "selection", "scores", "confusion", "costs", "plan", "settings",
+    "reproduce",
 ]  # fmt: skip
 FROM = {
     "comparison": "comparison",
     "selection": "selection",
+    "model": "scores",
     "confusion": "confusion",
     "phases": "costs",
     "plan": "plan",
@@ -50,7 +52,7 @@ def test_well_formed_with_all_sections_in_order(made: Any) -> None:
     assert page.index('class="say"') < page.index("<section")
 
 
-@pytest.mark.parametrize("gone", [*FROM, "kernel", "linear", "model", "machine", "settings"])
+@pytest.mark.parametrize("gone", [*FROM, "kernel", "linear", "machine", "settings"])
 def test_what_is_missing_is_left_out(gone: str) -> None:
     null = samples.results(**{gone: None})
     missing = {key: value for key, value in null.items() if key != gone}
@@ -246,3 +248,14 @@ def test_no_name_breaks_out_of_its_text(name: str) -> None:
 def test_results_survive_json() -> None:
     made = samples.many_classes(5) | {"comparison": None, "selection": None}
     assert render(json.loads(json.dumps(made))) == render(made)
+
+
+def test_a_class_never_predicted_stands_at_the_top() -> None:
+    said = "Class 'rare' is never predicted"
+    confusion = {"labels": ["often", "rare"], "matrix": [[980, 0], [20, 0]]}
+    page = render(samples.results(warnings=[said], confusion=confusion))
+    assert page.index(said.replace("'", "&#39;")) < page.index("<section")
+    shown = words(page)
+    assert shown.index(said) < shown.index("Use ")
+    assert "rare 20 0.0% never predicted often 980 100.0% 98.0%" in shown
+    assert "balanced accuracy (mean recall of all classes) 93.31%" in shown
