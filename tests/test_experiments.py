@@ -14,7 +14,9 @@ from sklearn.metrics.pairwise import rbf_kernel
 import rfcdask as rf
 
 FOLDER = Path(__file__).parents[1] / "workflows" / "experiments"
-SCRIPTS = sorted(p.stem for p in FOLDER.glob("*.py") if p.stem not in ("harness", "data"))
+SCRIPTS = sorted(
+    p.stem for p in FOLDER.glob("*.py") if p.stem not in ("harness", "data", "write_results")
+)
 
 
 def run(script: str, out: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -348,15 +348,21 @@ def draw_lines(
     panel.set_ylabel(labels.get("ylabel", ""))
 
 
-def print_table(summary: list[Row], x: str, *, line: str = "method", digits: int = 4) -> None:
-    """Print means and standard deviations as a Markdown table, one column for each value of x."""
+def table_of(summary: list[Row], x: str, *, line: str = "method", digits: int = 4) -> str:
+    """Return means and standard deviations as Markdown, one column for each value of x."""
     values = sorted({row[x] for row in summary})
-    print(f"| {line} | " + " | ".join(f"{value:g}" for value in values) + " |")
-    print("|---" * (len(values) + 1) + "|")
+    lines = [f"| {line} | " + " | ".join(f"{value:,}" for value in values) + " |"]
+    lines.append("|---" * (len(values) + 1) + "|")
     for name in dict.fromkeys(row[line] for row in summary):
         found = {row[x]: row for row in summary if row[line] == name}
         cells = [_mean_and_spread(found.get(value), digits) for value in values]
-        print(f"| {name} | " + " | ".join(cells) + " |")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def print_table(summary: list[Row], x: str, *, line: str = "method", digits: int = 4) -> None:
+    """Print what `table_of` returns."""
+    print(table_of(summary, x, line=line, digits=digits))
 
 
 def _mean_and_spread(row: Row | None, digits: int) -> str:
