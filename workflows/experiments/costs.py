@@ -23,6 +23,7 @@ from harness import (
     cells_of,
     draw_lines,
     lazy,
+    log_axis,
     make_map,
     one_figure,
     print_table,
@@ -212,7 +213,7 @@ def _times(results: Results, data: str, x: str) -> dict[str, list[Row]]:
 def _draw_times(panel: Any, results: Results, data: str, x: str) -> None:
     for lines in _times(results, data, x).values():
         draw_lines(panel, lines, x, xlabel=x, ylabel="seconds")
-    panel.set_xscale("log")
+        log_axis(panel, (row[x] for row in lines))
     panel.set_yscale("log")
 
 

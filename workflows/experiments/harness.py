@@ -290,7 +290,7 @@ def one_figure(
     lines = math.ceil(len(titles) / columns)
     with plt.rc_context(style):
         figure, axes = plt.subplots(
-            lines, columns, figsize=(3.3 * columns, 2.7 * lines), squeeze=False,
+            lines, columns, figsize=(max(3.3 * columns, 5), 2.7 * lines), squeeze=False,
             layout="constrained",
         )  # fmt: skip
         panels = list(axes.flat)
@@ -306,7 +306,11 @@ def one_figure(
             for handle, text in zip(*panel.get_legend_handles_labels(), strict=True)
         }
         figure.legend(
-            handles.values(), handles.keys(), loc="outside lower center", ncols=4, fontsize=8
+            handles.values(),
+            handles.keys(),
+            loc="outside lower center",
+            ncols=min(1 + columns, 4),
+            fontsize=8,
         )
         figure.savefig(options.out / f"{name}.svg", metadata={"Date": None})
         plt.close(figure)
@@ -346,6 +350,21 @@ def draw_lines(
         )  # fmt: skip
     panel.set_xlabel(labels.get("xlabel", x))
     panel.set_ylabel(labels.get("ylabel", ""))
+
+
+def log_axis(panel: Any, values: Iterable[float]) -> None:
+    """Make the axis of x logarithmic, with the values themselves as its ticks."""
+    ticks = sorted(set(values))
+    panel.set_xscale("log")
+    panel.set_xticks(ticks, [_short(value) for value in ticks])
+    panel.set_xticks([], minor=True)
+
+
+def _short(value: float) -> str:
+    for unit, name in ((1e6, "M"), (1e3, "k")):
+        if value >= 10 * unit or value == unit:
+            return f"{value / unit:g}{name}"
+    return f"{value:g}"
 
 
 def table_of(summary: list[Row], x: str, *, line: str = "method", digits: int = 4) -> str:
@@ -398,7 +417,7 @@ def report_lines(
             ends = (min(row[x] for row in lines), max(row[x] for row in lines))
             lines += [row | {x: end} for row in chosen if row["method"] in level for end in ends]
             draw_lines(panel, lines, x, xlabel=xlabel, ylabel=ylabel)
-            panel.set_xscale("log")
+            log_axis(panel, (row[x] for row in lines))
             if log_y:
                 panel.set_yscale("log")
             trials = "-".join(str(n) for n in sorted({row["trials"] for row in chosen}))

@@ -20,6 +20,7 @@ from harness import (
     cells_of,
     draw_lines,
     fit_timed,
+    log_axis,
     make_map,
     one_figure,
     print_table,
@@ -72,7 +73,10 @@ def report(options: Options, results: Results) -> None:
         for panel, (data, x) in zip(panels, [(d, x) for d in sets for x in drawn], strict=True):
             chosen = [row for row in drawn[x][0] if row["data"] == data]
             draw_lines(panel, chosen, x, xlabel=drawn[x][1], ylabel=ERROR)
-            panel.set_xscale("log")
+            if x == "pairs":
+                log_axis(panel, (row[x] for row in chosen if row["method"] == SOME))
+            else:
+                panel.set_xscale("log")
             panel.set_yscale("log")
     for data in sets:
         for method in (SOME, ALL):

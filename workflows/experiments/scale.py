@@ -22,7 +22,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import psutil
-from harness import Options, Results, Row, draw_lines, one_figure, print_table, run_trials
+from harness import Options, Results, Row, draw_lines, log_axis, one_figure, print_table, run_trials
 
 import rfcdask as rf
 
@@ -148,6 +148,7 @@ def report(options: Options, results: Results) -> None:
                 if row["varied"] == varied
             ]
             draw_lines(panel, lines, "value", xlabel=varied, ylabel="seconds")
+            log_axis(panel, (row["value"] for row in lines))
             panel.set_yscale("log")
             print(f"\nseconds against {varied}, then peak memory in MB\n")
             print_table(lines, "value", digits=1)
