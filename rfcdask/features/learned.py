@@ -62,13 +62,13 @@ class LearnedFeatures(FeatureMap):
         return made
 
     def _check_parameters(self) -> None:
+        self._check_kernel()
+
+    def _fit(self, X: Matrix | DaskArray, y: Any, client: Client | None) -> None:
         raise TypeError(
             "LearnedFeatures are not fitted by themselves: fit a KernelClassifier or a "
             "KernelRegressor and take its features_."
         )
-
-    def _fit(self, X: Matrix | DaskArray, y: Any, client: Client | None) -> None:
-        raise AssertionError("never reached")
 
     @property
     def _n_features_out(self) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -30,6 +31,7 @@ from rfcdask._version import __version__
 from rfcdask.kernels import KERNELS, Kernel
 from rfcdask.kernels.arrays import Array, is_sparse
 from rfcdask.persist.files import atomic_folder, disk_errors, follow_link
+from rfcdask.persist.shapes import check_state
 from rfcdask.persist.untrusted import check_zarr, faults_as, read_json, require_plain
 
 FORMAT = 2  # raised whenever older versions could not read what is written; 2 knows pipelines
@@ -145,9 +147,12 @@ def load(path: str | os.PathLike[str]) -> Any:
         for name, given in signature(kind).parameters.items():
             if isinstance(given.default, tuple):  # which JSON makes a list of
                 obj.set_params(**{name: tuple(getattr(obj, name))})
-        for name, value in record["state"].items():
-            _check_learned(name)
-            setattr(obj, name, _read_value(value, folder))
+        state = {
+            name: _read_learned(name, value, folder) for name, value in record["state"].items()
+        }
+        check_state(obj, state)
+        for name, value in state.items():
+            setattr(obj, name, value)
     return obj
 
 
@@ -219,10 +224,11 @@ def _damaged(what: Any, why: str) -> DamagedModelError:
     return DamagedModelError(f"{what} is damaged: {why}; save the model again, or restore a copy.")
 
 
-def _check_learned(name: str) -> None:
+def _read_learned(name: str, value: Any, folder: Path) -> Any:
     """Only learned names are set, never methods or what Python itself looks up."""
     if name.startswith("_") or not name.endswith("_"):
         raise ValueError(f"{name!r} is not the name of a learned value")
+    return _read_value(value, folder)
 
 
 def _is_model(folder: Path) -> bool:
@@ -325,6 +331,8 @@ def _write_value(group: zarr.Group, name: str, value: Any) -> Any:
         fields = zip(value._fields, value, strict=True)
         record = {field: _write_value(group, name + field, item) for field, item in fields}
         return {"tuple": type(value).__name__, "fields": record}
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name} holds values that are not finite; fit the model again.")
     return {"value": _encode(name, value)}
 
 

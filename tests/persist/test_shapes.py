@@ -1,0 +1,154 @@
+"""Models whose parts do not fit each other are refused when they are loaded, not at `predict`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import rfcdask as rf
+from rfcdask.persist import models as persist
+from tests.persist.models import MAPS, edit, fitted, rows
+
+X = rows(sparse=False, dtype="float64")
+THREE, TWO = np.arange(len(X)) % 3, np.array(["no", "yes"])[np.arange(len(X)) % 2]
+few = {"random_state": 0, "epochs": 1}
+MODELS: dict[str, Callable[[], Any]] = {
+    "sgd": lambda: rf.SGDClassifier(**few).fit(X, THREE),
+    "sgd-two": lambda: rf.SGDClassifier(**few).fit(X, TWO),
+    "softmax": lambda: rf.SGDClassifier(loss="log_loss", multi_class="multinomial", **few).fit(
+        X, TWO
+    ),
+    "sgd-regressor": lambda: rf.SGDRegressor(**few).fit(X, X[:, 0]),
+    "sgd-targets": lambda: rf.SGDRegressor(**few).fit(X, X[:, :2]),
+    "ridge": lambda: rf.Ridge().fit(X, X[:, 0]),
+    "ridge-targets": lambda: rf.Ridge().fit(X, X[:, :2]),
+    "ridge-classifier": lambda: rf.RidgeClassifier().fit(X, THREE),
+    "kernel": lambda: rf.KernelClassifier(8, gamma=0.3, **few).fit(X, THREE),
+    "kernel-regressor": lambda: rf.KernelRegressor(8, gamma=0.3, **few).fit(X, X[:, :2]),
+    "standardizer": lambda: rf.Standardizer().fit(X),
+    "pca": lambda: rf.PCA(2, whiten=True).fit(X),
+} | {f"map-{name}": (lambda name=name: fitted(name)) for name in MAPS}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    for name, make in MODELS.items():
+        rf.save(make(), folder / name)
+    return folder
+
+
+def state_of(model: Path) -> dict[str, Any]:
+    return json.loads((model / "model.json").read_text())["state"]
+
+
+def use(model: Any) -> None:
+    (model.predict if hasattr(model, "predict") else model.transform)(X)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_was_saved_is_loaded_and_works(folders: Path, name: str) -> None:
+    use(rf.load(folders / name))
+
+
+def require_own_error(model: Path) -> None:
+    """It loads and works, or is refused with an error of the package."""
+    try:
+        loaded = rf.load(model)
+    except persist.DamagedModelError:
+        return
+    if loaded.n_features_in_ == X.shape[1]:  # else scikit-learn says so
+        use(loaded)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_missing_value_is_refused_or_not_needed(folders: Path, name: str) -> None:
+    model = folders / name
+    good = (model / "model.json").read_text()
+    for learned in state_of(model):
+        edit(model, lambda record, learned=learned: record["state"].pop(learned))
+        require_own_error(model)
+        (model / "model.json").write_text(good)
+
+
+STRANGE = [None, True, -1, 0, 0.5, 10**6, 10**12, "x", [], [1, 2], float("nan"), float("inf")]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_strange_scalars_are_refused_or_harmless(folders: Path, name: str) -> None:
+    model = folders / name
+    good = (model / "model.json").read_text()
+    for learned in state_of(model):
+        for value in STRANGE:
+            edit(model, lambda r, k=learned, v=value: r["state"].update({k: {"value": v}}))
+            require_own_error(model)
+            if isinstance(value, float) and not np.isfinite(value):
+                with pytest.raises(ValueError, match=r"model\.json is damaged"):
+                    rf.load(model)
+            (model / "model.json").write_text(good)
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_shapes_that_do_not_fit_are_refused(folders: Path, data: st.DataObject) -> None:
+    model = folders / data.draw(st.sampled_from(sorted(MODELS)))
+    arrays = {k: v for k, v in state_of(model).items() if "array" in v}
+    if not arrays:
+        return
+    name = data.draw(st.sampled_from(sorted(arrays)))
+    shape = tuple(data.draw(st.lists(st.integers(0, 9), max_size=3)))
+    good = (model / "model.json").read_text()
+    value = {"array": "changed", "shape": list(shape), "dtype": arrays[name]["dtype"]}
+    group = zarr.open_group(model / "arrays.zarr")
+    written = persist._write_array(group, "changed", np.ones(shape, arrays[name]["dtype"]))
+    assert written["shape"] == value["shape"]
+    try:
+        edit(model, lambda record: record["state"].update({name: written}))
+        require_own_error(model)
+    finally:
+        del group["changed"]
+        (model / "model.json").write_text(good)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("sgd", lambda s: s.pop("intercept_"), "intercept_ is missing"),
+        ("sgd", lambda s: s.update(classes_={"strings": ["a"]}), "two or more different"),
+        ("sgd", lambda s: s.update(classes_={"strings": ["a", "b"]}), "does not fit"),
+        ("sgd-two", lambda s: s.update(classes_={"strings": ["a", "a"]}), "two or more"),
+        ("ridge", lambda s: s.update(intercept_={"value": float("nan")}), "not a finite number"),
+        ("map-random", lambda s: s.update(n_features_in_={"value": 4}), "does not fit"),
+        ("map-jl", lambda s: s.update(n_features_in_={"value": 10**12}), "more than the"),
+        ("map-random", lambda s: s.update(gamma_={"value": "wide"}), "gamma_ is 'wide'"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    folders: Path, name: str, change: Callable[[Any], Any], words: str
+) -> None:
+    model = folders / name
+    good = (model / "model.json").read_text()
+    try:
+        edit(model, lambda record: change(record["state"]))
+        with pytest.raises(persist.DamagedModelError, match=words):
+            rf.load(model)
+    finally:
+        (model / "model.json").write_text(good)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_scalars_that_are_not_finite_are_not_saved(tmp_path: Path, value: float) -> None:
+    model = rf.Ridge().fit(X, X[:, 0])
+    model.intercept_ = value
+    with pytest.raises(ValueError, match="intercept_ holds values that are not finite; fit the"):
+        rf.save(model, tmp_path / "m")
