@@ -86,6 +86,16 @@ def _cosine_and_sine32(turns: Array, phases: Array, cosine: Array, sine: Array) 
 
 
 @numba.njit(cache=True, nogil=True, fastmath=_FUSE, error_model="numpy")
+def cosine_in_place_and_sine32(values: Array, phases: Array, sine: Array) -> None:
+    """Turn angles into cosines where they lie, and write the sines elsewhere: then SIMD applies."""
+    for i in range(values.shape[0]):
+        for j in range(values.shape[1]):
+            v = values[i, j] + phases[j]
+            values[i, j] = _cosine32(v)
+            sine[i, j] = _cosine32(v - _QUARTER32)
+
+
+@numba.njit(cache=True, nogil=True, fastmath=_FUSE, error_model="numpy")
 def _cosine_and_sine64(turns: Array, phases: Array, cosine: Array, sine: Array) -> None:
     for i in range(turns.shape[0]):
         for j in range(turns.shape[1]):

@@ -10,7 +10,14 @@ import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from rfcdask.kernels import get_kernel
-from rfcdask.linear.kernel.gradient import BatchGradient, InputScaling, Parameters
+from rfcdask.kernels.threads import task_threads
+from rfcdask.linear.kernel.gradient import (
+    Buffers,
+    InputScaling,
+    Parameters,
+    ScaledRows,
+    batch_gradient,
+)
 from rfcdask.linear.kernel.optimize import (
     DivergedError,
     Objective,
@@ -89,10 +96,10 @@ def test_gradient_is_that_of_the_formulas(loss: int, outputs: int, sparse: bool)
     training = some_training(outputs, loss, (0.0, 0.0))
     data, parameters = some_rows(outputs, loss), random_parameters(outputs, 2)
     X = sp.csr_array(data.X.astype(np.float32)) if sparse else data.X
-    gradient = BatchGradient(
-        training.scales, training.scaling, training.objective.slopes, n_heads=2, batch=N
-    )
-    found, value = gradient(parameters, X, data.targets, data.weights)
+    rows = ScaledRows.of(X, data.as_targets(), training.scaling)
+    buffers = Buffers.make(N, parameters)
+    value = batch_gradient(rows, 0, N, parameters, training.steps(), buffers) / N
+    found = buffers.gradient
     assert value == pytest.approx(exact_loss(training, parameters, data), rel=1e-5)
     rng = np.random.default_rng(3)
     for name in Parameters._fields:
@@ -110,21 +117,19 @@ def test_gradient_is_that_of_the_formulas(loss: int, outputs: int, sparse: bool)
         assert slope == pytest.approx((up - down) / 2e-5, rel=1e-3, abs=1e-5), name
 
 
-def test_gradient_does_not_depend_on_threads() -> None:
-    rng = np.random.default_rng(0)
-    X, codes = rng.normal(size=(500, P)).astype(np.float32), rng.integers(0, 3, 500)
-    training, parameters = some_training(3, SOFTMAX, (0.0,)), random_parameters(3, 1)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_training_does_not_depend_on_threads(sparse: bool) -> None:
+    training = some_training(3, SOFTMAX, (0.0,), batch=8)
+    parts = [some_rows(3, SOFTMAX, seed) for seed in range(3)]
+    if sparse:
+        parts = [part._replace(X=sp.csr_array(part.X.astype(np.float32))) for part in parts]
+    start = training.start(np.random.default_rng(5).normal(size=(P, J)), np.zeros(J))
+    rng = np.random.default_rng(6)
+    which, rows = rng.integers(0, 3, 5000), rng.integers(0, N, 5000)
     found = []
     for threads in (1, 3):
-        gradient = BatchGradient(
-            training.scales,
-            training.scaling,
-            training.objective.slopes,
-            batch=500,
-            n_threads=threads,
-        )
-        made, _ = gradient(parameters, X, codes, np.ones(500, np.float32))
-        found.append(made.copy())
+        with task_threads(threads):
+            found.append(train_rows(start, training, parts, which, rows).parameters)
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
 

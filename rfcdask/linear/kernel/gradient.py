@@ -1,4 +1,4 @@
-"""The gradient of one mini-batch by frequencies, phases and linear heads, in float32.
+"""Steps of feature learning on mini-batches: gradient and Adam, in float32, by one thread.
 
 The model is ``f(x) = A^T z(x) + c`` with ``z_j(x) = s_j cos(w_j . x + b_j)``. With F the slopes of
 the loss by the outputs f, over the number of rows,
@@ -7,30 +7,29 @@ the loss by the outputs f, over the number of rows,
 
 Angles are in turns, as in the hot loop, and rows are centred and multiplied by the typical size
 of a frequency (`InputScaling`), so that neither the units of X nor its origin change the training.
-The scales s_j are folded into the small head matrices. A batch is cut into fixed tiles of rows,
-each computed by one BLAS thread, and their gradients are added in order: the result does not
-depend on the number of threads.
+The scales s_j are folded into the small head matrices. CSR rows stay sparse: what their origin adds
+to the angles is added to the phases.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 
 from rfcdask.kernels.arrays import Array, Matrix, is_sparse
-from rfcdask.kernels.hot_loop import cosine_and_sine
-from rfcdask.kernels.threads import map_tiles
+from rfcdask.kernels.hot_loop import cosine_in_place_and_sine32
+from rfcdask.linear.sgd.losses import SQUARED, classification_slopes, regression_slopes
+from rfcdask.linear.sgd.optimizer import Targets
 
-TILE_ROWS = 128
-"""Rows of a batch that one thread computes."""
-_RADIANS = np.float32(2 * np.pi)
-
-Slopes = Callable[[Array, Array, Array, Array], float]
-"""``slopes(outputs, targets, weights, out) -> summed loss``, filling `out`."""
+FREQUENCY_STEP = 0.05
+"""Adam's step of a frequency, relative to their root mean square; of a phase, in radians."""
+HEAD_STEP = 0.6
+"""Adam's step of a coefficient, for features of length ``sqrt(2 / J)``."""
+OPEN_RATE, OPEN_STEPS = 0.3, 300.0
+"""Where the number of steps is not known: the first step size, and when it begins to fall."""
+TURN = 2 * np.pi
 
 
 class InputScaling(NamedTuple):
@@ -61,175 +60,198 @@ class Parameters(NamedTuple):
         return Parameters(*(np.zeros_like(value) for value in self))
 
 
-@dataclass
-class _Tile:
-    """Buffers of one tile of rows and the gradient found on it."""
+class Adam(NamedTuple):
+    """Running means of the gradient and of its square, and the steps behind them."""
 
-    X: Array  # (rows, p) or empty for CSR
-    cosine: Array
-    sine: Array
-    outputs: Array
-    slopes: Array
-    back: Array
-    gradient: Parameters
-    loss: float = 0.0
+    first: Parameters
+    second: Parameters
+    step: int = 0
 
     @classmethod
-    def make(cls, n_rows: int, n_columns: int, parameters: Parameters) -> _Tile:
-        n_features, n_outputs = parameters.heads.shape
+    def start(cls, parameters: Parameters) -> Adam:
+        """Return the state before the first step."""
+        return cls(parameters.zeros(), parameters.zeros())
 
-        def buffer(width: int) -> Array:
-            return np.zeros((n_rows, width), np.float32)
-
-        return cls(
-            buffer(n_columns),
-            buffer(n_features),
-            buffer(n_features),
-            buffer(n_outputs),
-            buffer(n_outputs),
-            buffer(n_features),
-            parameters.zeros(),
-        )
+    def copy(self) -> Adam:
+        """Return the same values in new arrays."""
+        return Adam(self.first.copy(), self.second.copy(), self.step)
 
 
-class BatchGradient:
-    """Computes outputs and gradients of mini-batches in buffers made once.
+class ScaledRows(NamedTuple):
+    """Rows ``(x - origin) * unit`` as the kernels read them, or CSR ``x * unit``; and targets."""
 
-    Parameters
-    ----------
-    scales : array of shape (J,)
-        The factor of each cosine.
-    scaling : InputScaling
-    slopes : callable
-        See `Slopes`; it is given the outputs of all heads, ``(rows * n_heads, n_outputs)``.
-    n_heads : int
-    batch : int
-        Most rows of a batch.
-    learn_features : bool
-        Whether frequencies and phases have a gradient.
-    n_threads : int or None
-    """
+    dense: Array  # (n, p) float32; (0, 0) for CSR
+    data: Array  # of CSR, float32
+    indices: Array
+    indptr: Array  # one entry for dense rows
+    targets: Targets
 
-    def __init__(
-        self,
-        scales: Array,
-        scaling: InputScaling,
-        slopes: Slopes,
-        *,
-        n_heads: int = 1,
-        batch: int = 500,
-        learn_features: bool = True,
-        n_threads: int | None = None,
-    ) -> None:
-        self.scales = scales.astype(np.float32)[:, None]
-        self.scaling, self.slopes, self.n_heads = scaling, slopes, n_heads
-        self.learn_features, self.n_threads = learn_features, n_threads
-        self.height = min(batch, TILE_ROWS)
-        self._tiles: list[_Tile] = []
-
-    def __call__(
-        self, parameters: Parameters, X: Matrix, targets: Array, weights: Array
-    ) -> tuple[Parameters, float]:
-        """Return the gradient and the mean loss over rows and heads.
-
-        By its own coefficients the gradient is that of each head's own mean loss; by frequencies
-        and phases, which all heads share, that of the mean over heads.
-        `X` are raw rows; `targets` are codes of classes or numbers ``(rows, n_outputs)``. The
-        gradient lies in a buffer that the next call overwrites.
-        """
-        n = X.shape[0]
-        slices = [slice(i, min(i + self.height, n)) for i in range(0, n, self.height)]
-        while len(self._tiles) < len(slices):
-            columns = 0 if is_sparse(X) else X.shape[1]
-            self._tiles.append(_Tile.make(self.height, columns, parameters))
-        folded = self.scales * parameters.heads
-        shift = None
+    @classmethod
+    def of(cls, X: Matrix, targets: Targets, scaling: InputScaling) -> ScaledRows:
+        """Scale raw rows."""
+        none = np.zeros(0, np.float32)
         if is_sparse(X):
-            origin = (self.scaling.origin * self.scaling.unit).astype(np.float32)
-            shift = parameters.phases - origin @ parameters.frequencies
-        backward = np.ascontiguousarray((-_RADIANS / (n * self.n_heads)) * folded.T)
-        forward = _Forward(parameters, folded, backward, shift)
-
-        def work(number: int) -> None:
-            rows = slices[number]
-            self._tile(self._tiles[number], forward, X[rows], targets[rows], weights[rows], n)
-
-        map_tiles(work, range(len(slices)), self.n_threads)
-        used = self._tiles[: len(slices)]
-        total = used[0].gradient
-        for tile in used[1:]:
-            for into, part in zip(total, tile.gradient, strict=True):
-                if self.learn_features or into is total.heads or into is total.intercepts:
-                    into += part
-        return total, sum(tile.loss for tile in used) / (n * self.n_heads)
-
-    def _tile(
-        self,
-        tile: _Tile,
-        forward: _Forward,
-        X: Matrix,
-        targets: Array,
-        weights: Array,
-        n: int,
-    ) -> None:
-        m, k = X.shape[0], forward.folded.shape[1] // self.n_heads
-        cosine, sine = tile.cosine[:m], tile.sine[:m]
-        rows = self._angles(tile, forward, X, cosine)
-        phases = forward.parameters.phases if forward.shift is None else forward.shift
-        cosine_and_sine(cosine, phases, cosine, sine)
-        outputs, slopes = tile.outputs[:m], tile.slopes[:m]
-        np.dot(cosine, forward.folded, out=outputs)
-        outputs += forward.parameters.intercepts
-        heads = self.n_heads
-        tile.loss = self.slopes(
-            outputs.reshape(m * heads, k),
-            np.repeat(targets, heads, axis=0),
-            np.repeat(weights, heads),
-            slopes.reshape(m * heads, k),
-        )
-        gradient = tile.gradient
-        np.dot(cosine.T, slopes, out=gradient.heads)
-        np.multiply(gradient.heads, self.scales / np.float32(n), out=gradient.heads)
-        np.divide(slopes.sum(axis=0), np.float32(n), out=gradient.intercepts)
-        if not self.learn_features:
-            return
-        back = tile.back[:m]
-        np.dot(slopes, forward.backward, out=back)
-        _times_and_sum(back, sine, gradient.phases)
-        if is_sparse(X):
-            unit = np.float32(self.scaling.unit)
-            gradient.frequencies[...] = unit * (X.T @ back)
-            origin = (self.scaling.origin * self.scaling.unit).astype(np.float32)
-            _subtract_outer(gradient.frequencies, origin, gradient.phases)
-        else:
-            np.dot(rows.T, back, out=gradient.frequencies)
-
-    def _angles(self, tile: _Tile, forward: _Forward, X: Matrix, out: Array) -> Array:
-        """Write the angles without phases to `out`; return the scaled rows, if dense."""
-        if is_sparse(X):
-            product = X @ forward.parameters.frequencies
-            np.multiply(product, np.float32(self.scaling.unit), out=out)
-            return out
-        rows = tile.X[: X.shape[0]]
-        _scale_rows(X, self.scaling.origin, self.scaling.unit, rows)
-        np.dot(rows, forward.parameters.frequencies, out=out)
-        return rows
+            data = (X.data * scaling.unit).astype(np.float32)
+            parts = (X.indices.astype(np.int64), X.indptr.astype(np.int64))
+            return cls(none.reshape(0, 0), data, *parts, targets)
+        out = np.empty(X.shape, np.float32)
+        np.multiply(X - scaling.origin, scaling.unit, out=out, casting="same_kind")
+        return cls(out, none, np.zeros(0, np.int64), np.zeros(1, np.int64), targets)
 
 
-class _Forward(NamedTuple):
-    """What all tiles of a batch share."""
+class Steps(NamedTuple):
+    """What all steps of a training have in common."""
 
-    parameters: Parameters
-    folded: Array  # scales times heads
-    backward: Array  # (outputs, J): from slopes to slopes by angles, but for the sine
-    shift: Array | None  # phases that stand for the origin too, for rows that must stay sparse
+    loss: int
+    epsilon: float
+    n_outputs: int
+    penalties: Array  # (n_heads * n_outputs,) float32
+    scales: Array  # (J, 1) float32, the factor of each cosine
+    origin: Array  # (p,) float32, times the unit: what CSR rows have not been moved by
+    batch: int
+    n_steps: int  # until the step size reaches zero; 0 means unknown
+    step_size: float
+    learn_features: bool
+
+
+class Buffers(NamedTuple):
+    """Room for the values of one mini-batch and its gradient."""
+
+    cosine: Array
+    sine: Array
+    back: Array
+    outputs: Array
+    slopes: Array
+    gradient: Parameters
+
+    @classmethod
+    def make(cls, n_rows: int, parameters: Parameters) -> Buffers:
+        """Return buffers for batches of so many rows."""
+        features, outputs = (np.zeros((n_rows, k), np.float32) for k in parameters.heads.shape)
+        copies = (features, features.copy(), features.copy(), outputs, outputs.copy())
+        return cls(*copies, parameters.zeros())
 
 
 @numba.njit(cache=True, nogil=True)
-def _scale_rows(X: Array, origin: Array, unit: float, out: Array) -> None:
-    for i in range(X.shape[0]):
-        for j in range(X.shape[1]):
-            out[i, j] = np.float32((X[i, j] - origin[j]) * unit)
+def learn_rows(
+    rows: ScaledRows, parameters: Parameters, adam: Adam, steps: Steps, buffers: Buffers
+) -> tuple[int, float]:
+    """Take one step for each mini-batch, changing parameters and `adam` in place.
+
+    Returns the number of steps taken since the beginning, and the loss of the rows, each at the
+    moment it was seen, summed over rows and meant over heads; it is not finite where training
+    diverged, which ends it.
+    """
+    step, loss = adam.step, 0.0
+    n = rows.targets.weights.size
+    for start in range(0, n, steps.batch):
+        stop = min(start + steps.batch, n)
+        loss += batch_gradient(rows, start, stop, parameters, steps, buffers)
+        if not np.isfinite(loss):
+            break
+        rate = _rate(steps, step) * (stop - start) / steps.batch  # the few left over move little
+        step += 1
+        _adam_step(parameters, buffers.gradient, adam, steps, rate, step)
+    return step, loss
+
+
+@numba.njit(cache=True, nogil=True)
+def batch_gradient(
+    rows: ScaledRows,
+    start: int,
+    stop: int,
+    parameters: Parameters,
+    steps: Steps,
+    buffers: Buffers,
+) -> float:
+    """Write the gradient of a mini-batch to ``buffers.gradient``; return its loss.
+
+    The loss is summed over rows and meant over heads. By its own coefficients the gradient is that
+    of each head's own mean loss; by frequencies and phases, which all heads share, that of the mean
+    over heads.
+    """
+    m, heads = stop - start, parameters.heads.shape[1] // steps.n_outputs
+    cosine, sine, back = buffers.cosine[:m], buffers.sine[:m], buffers.back[:m]
+    outputs, slopes, gradient = buffers.outputs[:m], buffers.slopes[:m], buffers.gradient
+    sparse = rows.indptr.size > 1
+    phases = parameters.phases
+    if sparse:
+        _sparse_angles(rows, start, parameters.frequencies, cosine)
+        phases = phases - np.dot(steps.origin, parameters.frequencies)
+    else:
+        np.dot(rows.dense[start:stop], parameters.frequencies, cosine)
+    cosine_in_place_and_sine32(cosine, phases, sine)
+    folded = steps.scales * parameters.heads
+    np.dot(cosine, folded, outputs)
+    outputs += parameters.intercepts
+    loss = _slopes(outputs, rows.targets, start, stop, steps, slopes) / heads
+    slopes /= np.float32(m)
+    np.dot(cosine.T, slopes, gradient.heads)
+    _finish_heads(gradient, slopes, parameters, steps)
+    if steps.learn_features:
+        backward = np.ascontiguousarray((np.float32(-TURN / heads) * folded).T)
+        np.dot(slopes, backward, back)
+        _times_and_sum(back, sine, gradient.phases)
+        if sparse:
+            _sparse_gradient(rows, start, back, gradient.frequencies)
+            _subtract_outer(gradient.frequencies, steps.origin, gradient.phases)
+        else:
+            np.dot(rows.dense[start:stop].T, back, gradient.frequencies)
+    return loss
+
+
+@numba.njit(cache=True, nogil=True)
+def _slopes(
+    outputs: Array, targets: Targets, start: int, stop: int, steps: Steps, slopes: Array
+) -> float:
+    """Fill `slopes` with the derivative by each output of each head; return the summed loss."""
+    k = steps.n_outputs
+    heads = outputs.shape[1] // k
+    shape = (outputs.shape[0] * heads, k)
+    flat, out = outputs.reshape(shape), slopes.reshape(shape)
+    weights = np.repeat(targets.weights[start:stop], heads)
+    if steps.loss < SQUARED:
+        codes = np.repeat(targets.codes[start:stop], heads)
+        return classification_slopes(flat, codes, weights, steps.loss, out)
+    values = np.empty(shape)
+    for i in range(shape[0]):
+        values[i] = targets.values[start + i // heads]
+    return regression_slopes(flat, values, weights, steps.loss, steps.epsilon, out)
+
+
+@numba.njit(cache=True, nogil=True)
+def _finish_heads(
+    gradient: Parameters, slopes: Array, parameters: Parameters, steps: Steps
+) -> None:
+    """Multiply by the scales, add the penalties, and sum the slopes for the intercepts."""
+    for j in range(gradient.heads.shape[0]):
+        for k in range(gradient.heads.shape[1]):
+            penalty = steps.penalties[k] * parameters.heads[j, k]
+            gradient.heads[j, k] = gradient.heads[j, k] * steps.scales[j, 0] + penalty
+    gradient.intercepts[:] = 0
+    for i in range(slopes.shape[0]):
+        for k in range(slopes.shape[1]):
+            gradient.intercepts[k] += slopes[i, k]
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+def _sparse_angles(rows: ScaledRows, start: int, frequencies: Array, out: Array) -> None:
+    out[:] = 0
+    for i in range(out.shape[0]):
+        for at in range(rows.indptr[start + i], rows.indptr[start + i + 1]):
+            value, column = rows.data[at], rows.indices[at]
+            for j in range(out.shape[1]):
+                out[i, j] += value * frequencies[column, j]
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+def _sparse_gradient(rows: ScaledRows, start: int, back: Array, out: Array) -> None:
+    out[:] = 0
+    for i in range(back.shape[0]):
+        for at in range(rows.indptr[start + i], rows.indptr[start + i + 1]):
+            value, column = rows.data[at], rows.indices[at]
+            for j in range(back.shape[1]):
+                out[column, j] += value * back[i, j]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -248,54 +270,41 @@ def _subtract_outer(matrix: Array, column: Array, row: Array) -> None:
             matrix[i, j] -= column[i] * row[j]
 
 
-class Adam(NamedTuple):
-    """Running means of the gradient and of its square, and the steps behind them."""
-
-    first: Parameters
-    second: Parameters
-    step: int = 0
-
-    @classmethod
-    def start(cls, parameters: Parameters) -> Adam:
-        """Return the state before the first step."""
-        return cls(parameters.zeros(), parameters.zeros())
-
-    def copy(self) -> Adam:
-        """Return the same values in new arrays."""
-        return Adam(self.first.copy(), self.second.copy(), self.step)
+@numba.njit(cache=True, nogil=True)
+def _rate(steps: Steps, step: int) -> float:
+    """Return the factor on the step size before a step."""
+    if steps.n_steps:
+        return steps.step_size * 0.5 * (1 + np.cos(np.pi * min(step / steps.n_steps, 1.0)))
+    return float(steps.step_size * OPEN_RATE / np.sqrt(1 + step / OPEN_STEPS))
 
 
-DECAYS = (0.9, 0.99)
-
-
-def adam_step(
-    parameters: Parameters,
-    gradient: Parameters,
-    adam: Adam,
-    rates: tuple[float, float, float, float],
-) -> Adam:
-    """Move `parameters` in place by one step; a rate of 0 leaves its array as it is."""
-    a, b = DECAYS
-    step = adam.step + 1
-    for value, slope, first, second, rate in zip(
-        parameters, gradient, adam.first, adam.second, rates, strict=True
-    ):
-        if rate > 0:
-            _adam(
-                value.reshape(-1),
-                slope.reshape(-1),
-                first.reshape(-1),
-                second.reshape(-1),
-                np.float32(rate / (1 - a**step)),
-                np.float32(1 / (1 - b**step)),
-            )
-    return adam._replace(step=step)
+@numba.njit(cache=True, nogil=True)
+def _adam_step(
+    value: Parameters, slope: Parameters, adam: Adam, steps: Steps, rate: float, step: int
+) -> None:
+    first, second = adam.first, adam.second
+    size = np.float32(rate / (1 - 0.9**step))
+    correction = np.float32(1 / (1 - 0.99**step))
+    if steps.learn_features:
+        moving = np.float32(FREQUENCY_STEP) * size
+        turning = moving / np.float32(TURN)
+        parts = (value.frequencies, slope.frequencies, first.frequencies, second.frequencies)
+        _adam(*parts, moving, correction)
+        parts1 = (value.phases, slope.phases, first.phases, second.phases)
+        _adam(*parts1, turning, correction)
+    size *= np.float32(HEAD_STEP)
+    parts2 = (value.heads, slope.heads, first.heads, second.heads)
+    _adam(*parts2, size, correction)
+    parts3 = (value.intercepts, slope.intercepts, first.intercepts, second.intercepts)
+    _adam(*parts3, size, correction)
 
 
 @numba.njit(cache=True, nogil=True, fastmath={"contract"})
 def _adam(
-    value: Array, slope: Array, first: Array, second: Array, rate: Any, correction: Any
+    values: Array, slopes: Array, firsts: Array, seconds: Array, rate: Any, correction: Any
 ) -> None:
+    """Move values in place, with decays of 0.9 and 0.99."""
+    value, slope, first, second = values.ravel(), slopes.ravel(), firsts.ravel(), seconds.ravel()
     keep_first, keep_second = np.float32(0.9), np.float32(0.99)
     tiny = np.float32(1e-8)
     one = np.float32(1)

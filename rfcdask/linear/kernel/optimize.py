@@ -17,21 +17,22 @@ import scipy.sparse as sp
 
 from rfcdask.kernels.arrays import Array, IntArray, Matrix, is_sparse
 from rfcdask.kernels.hot_loop import CosineBlock
+from rfcdask.kernels.threads import map_ahead
 from rfcdask.linear.kernel.gradient import (
     Adam,
-    BatchGradient,
+    Buffers,
     InputScaling,
     Parameters,
-    adam_step,
+    ScaledRows,
+    Steps,
+    learn_rows,
 )
 from rfcdask.linear.sgd.losses import SQUARED, classification_slopes, regression_slopes
+from rfcdask.linear.sgd.optimizer import Targets
+from rfcdask.linear.sgd.step import take_rows
 
-FREQUENCY_STEP = 0.05
-"""Adam's step of a frequency, relative to their root mean square; of a phase, in radians."""
-HEAD_STEP = 0.6
-"""Adam's step of a coefficient, for features of length ``sqrt(2 / J)``."""
-OPEN_RATE, OPEN_STEPS = 0.3, 300.0
-"""Where the number of steps is not known: the first step size, and when it begins to fall."""
+CHUNK_ROWS = 4096
+"""Rows that are gathered and scaled at a time, beside the steps on those before."""
 
 
 class DivergedError(ValueError):
@@ -57,12 +58,6 @@ class Objective:
     n_outputs: int
     alphas: tuple[float, ...]
     epsilon: float = 1.35
-
-    def slopes(self, outputs: Array, targets: Array, weights: Array, out: Array) -> float:
-        """Fill `out` with the derivative by each output and return the summed loss."""
-        if self.loss < SQUARED:
-            return float(classification_slopes(outputs, targets, weights, self.loss, out))
-        return float(regression_slopes(outputs, targets, weights, self.loss, self.epsilon, out))
 
     def row_losses(self, outputs: Array, targets: Array) -> Array:
         """Return the loss of each row."""
@@ -105,6 +100,12 @@ class TrainingRows(NamedTuple):
     def take(self, which: IntArray | slice) -> TrainingRows:
         """Return some of the rows."""
         return TrainingRows(self.X[which], self.targets[which], self.weights[which])
+
+    def as_targets(self) -> Targets:
+        """Return what the kernels read of the targets."""
+        if self.targets.ndim == 1:
+            return Targets(self.targets.astype(np.int64), np.zeros((0, 1)), self.weights)
+        return Targets(np.zeros(0, np.int64), self.targets.astype(np.float64), self.weights)
 
 
 def join_rows(parts: Sequence[TrainingRows]) -> TrainingRows:
@@ -179,11 +180,21 @@ class OptimizerConfig:
         coef = np.ascontiguousarray(parameters.heads.T, np.float64)
         return coef, parameters.intercepts.astype(np.float64)
 
-    def rate(self, step: int) -> float:
-        """Return the factor on the step size before a step."""
-        if self.n_steps:
-            return self.step_size * 0.5 * (1 + float(np.cos(np.pi * min(step / self.n_steps, 1))))
-        return self.step_size * OPEN_RATE / float(np.sqrt(1 + step / OPEN_STEPS))
+    def steps(self) -> Steps:
+        """Return what the kernels need to know."""
+        objective = self.objective
+        return Steps(
+            objective.loss,
+            objective.epsilon,
+            objective.n_outputs,
+            np.repeat(np.array(objective.alphas, np.float32), objective.n_outputs),
+            self.scales.astype(np.float32)[:, None],
+            (self.scaling.origin * self.scaling.unit).astype(np.float32),
+            self.batch,
+            self.n_steps,
+            self.step_size,
+            self.learn_features,
+        )
 
     def outputs(self, parameters: Parameters, X: Matrix) -> Array:
         """Return the outputs of all heads, ``(rows, n_heads, n_outputs)``."""
@@ -209,7 +220,6 @@ def train_rows(
     parts: Sequence[TrainingRows],
     which: IntArray,
     rows: IntArray,
-    n_threads: int | None = None,
 ) -> OptimizerState:
     """Go once over rows of some blocks in a given order and return the new state.
 
@@ -222,50 +232,39 @@ def train_rows(
         The blocks.
     which, rows : arrays of int
         The block of each row, and its place there, in the order in which they are learned from.
-    n_threads : int, optional
-        The result does not depend on it.
     """
-    objective, batch = training.objective, training.batch
     parameters, adam = state.parameters.copy(), state.adam.copy()
-    gradient = BatchGradient(
-        training.scales,
-        training.scaling,
-        objective.slopes,
-        n_heads=len(objective.alphas),
-        batch=batch,
-        learn_features=training.learn_features,
-        n_threads=n_threads,
-    )
-    penalties = np.repeat(np.array(objective.alphas, np.float32), objective.n_outputs)
+    steps, buffers = training.steps(), Buffers.make(training.batch, parameters)
+    size = training.batch * max(1, CHUNK_ROWS // training.batch)
     loss, weight = state.loss, state.weight
-    for start in range(0, len(rows), batch):
-        found = _gather(parts, which[start : start + batch], rows[start : start + batch])
-        slope, mean = gradient(parameters, *found)
-        if not np.isfinite(mean):
+
+    def gather(start: int) -> ScaledRows:
+        chunk = slice(start, start + size)
+        found = take_training_rows(parts, which[chunk], rows[chunk])
+        return ScaledRows.of(found.X, found.as_targets(), training.scaling)
+
+    for chunk in map_ahead(gather, range(0, len(rows), size)):
+        step, more = learn_rows(chunk, parameters, adam, steps, buffers)
+        if not np.isfinite(more):
             raise DivergedError(
                 "Training diverged: outputs grew beyond any number. Scale the columns of X to "
                 "similar size (rf.Standardizer), lower step_size, or raise alpha."
             )
-        slope.heads[...] += penalties * parameters.heads
-        share = len(found.weights) / batch  # the few rows left over move little
-        adam = adam_step(parameters, slope, adam, _rates(training, adam.step, share))
-        total = float(found.weights.sum(dtype=np.float64))
-        loss, weight = loss + mean * len(found.weights), weight + total
+        adam = adam._replace(step=step)
+        loss, weight = loss + more, weight + float(chunk.targets.weights.sum(dtype=np.float64))
     return OptimizerState(parameters, adam, loss, weight)
 
 
-def _rates(training: OptimizerConfig, step: int, share: float) -> tuple[float, float, float, float]:
-    rate = training.rate(step) * share
-    moving = FREQUENCY_STEP * rate if training.learn_features else 0.0
-    return moving, moving / (2 * np.pi), HEAD_STEP * rate, HEAD_STEP * rate
-
-
-def _gather(parts: Sequence[TrainingRows], which: IntArray, rows: IntArray) -> TrainingRows:
-    """Return a batch; within it the rows of each block stand together, which changes nothing."""
+def take_training_rows(
+    parts: Sequence[TrainingRows], which: IntArray, rows: IntArray
+) -> TrainingRows:
+    """Return rows of some blocks in the given order."""
     if len(parts) == 1:
         return parts[0].take(rows)
-    touched = np.unique(which)
-    return join_rows([parts[k].take(rows[which == k]) for k in touched])
+    columns: list[Any] = [
+        take_rows([part[k] for part in parts], which, rows) for k in range(len(parts[0]))
+    ]
+    return TrainingRows(*columns)
 
 
 class Judgement(NamedTuple):
@@ -324,13 +323,12 @@ def train_in_memory(
     data: TrainingRows,
     visits: int,
     rng: np.random.Generator,
-    n_threads: int | None = None,
 ) -> OptimizerState:
     """Train on `visits` rows drawn from `data`, as often over all of them as that takes."""
     n = len(data.weights)
     left = visits
     while left > 0:
         order = rng.permutation(n)[: min(left, n)]
-        state = train_rows(state, training, [data], np.zeros_like(order), order, n_threads)
+        state = train_rows(state, training, [data], np.zeros_like(order), order)
         left -= n
     return state

@@ -166,7 +166,7 @@ def take_rows(blocks: Sequence[Matrix], which: Array, rows: Array) -> Matrix:
     found: list[Any] = [block[rows[at]] for block, at in zip(blocks, places, strict=True)]
     if is_sparse(blocks[0]):
         return sp.vstack(found, format="csr")[np.argsort(order)]
-    out = np.empty((len(rows), found[0].shape[1]), found[0].dtype)
+    out = np.empty((len(rows), *found[0].shape[1:]), found[0].dtype)
     for at, part in zip(places, found, strict=True):
         out[at] = part
     return out
