@@ -89,6 +89,8 @@ def load_model(path: str, *, predicts: bool) -> Saved:
             f"{path} is a feature map without a learner: fit it with --learner svm or ridge."
         )
     before = steps if learner is None else steps[:-1]
+    if learner is not None and hasattr(learner, "features_"):  # its features learned with it
+        before = [*before, ("features", learner.features_)]
     known = about if isinstance(about, dict) else {}
     return Saved(model, Pipeline(before) if before else None, learner, known)
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LIGHT = ("#1f4fd8", "#b8480c", "#92259c", "#6e3049",
-         "#29a2b5", "#677be9", "#bc8954", "#747575")  # fmt: skip
+         "#29a2b5", "#677be9", "#bc8954", "#747575", "#4a0a14")  # fmt: skip
 """Colours on a light background: any two differ for colour-blind readers too (tested)."""
 DARK = ("#3986fe", "#fd4e06", "#b9a6f4", "#9264ae",
-        "#7ed29d", "#ace6fe", "#e6e039", "#969697")  # fmt: skip
+        "#7ed29d", "#ace6fe", "#e6e039", "#969697", "#c63648")  # fmt: skip
 """The same colours on a dark background."""
 SYMBOLS = {"o": "●", "D": "◆", "s": "■", "^": "▲", "v": "▼"}
 """matplotlib's markers as characters, for legends in HTML."""
@@ -21,12 +21,14 @@ METHOD_TITLES = {
     "giga": "RFM-GIGA",
     "compressed": "compressed (ours)",
     "compressed-labels": "compressed with labels (ours)",
+    "learned": "learned (ours)",
     "nystroem": "Nyström",
     "nystroem-rpcholesky": "Nyström (RPCholesky)",
 }
 _SHORT_TITLES = {
     "compressed": "compressed",
     "compressed-labels": "with labels",
+    "learned": "learned",
     "nystroem-rpcholesky": "Nyström RPC",
 }
 # Control characters, lone surrogates, and marks that turn the direction of the text after them.
@@ -62,6 +64,7 @@ class Style:
 _STYLES = {
     "compressed": Style(0, "o", strong=True),
     "compressed-labels": Style(1, "D", strong=True),
+    "learned": Style(8, "v", strong=True),
     "nystroem": Style(2, "s", strong=True),
     "nystroem-rpcholesky": Style(3, "^", strong=True),
     "giga": Style(4, "v"),

@@ -21,11 +21,12 @@ from rfcdask.display.html import Table, render_repr
 from rfcdask.evaluation.kernel_error import kernel_error
 from rfcdask.execution.progress import track
 from rfcdask.features.base import check_count
+from rfcdask.features.learned import LearnedFeatures
 from rfcdask.features.methods import METHODS, check_methods, make_map
 from rfcdask.kernels import get_kernel, resolve_gamma
 from rfcdask.kernels.arrays import Array, DaskArray, Matrix, check_finite
 from rfcdask.kernels.seeds import draw_parts, seed_of, stream
-from rfcdask.linear import RidgeClassifier
+from rfcdask.linear import KernelClassifier, RidgeClassifier
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -49,10 +50,11 @@ class Split(NamedTuple):
 class Comparison(Table):
     """One row a method and number of features.
 
-    Columns: ``method``, ``n_components``, ``kernel_error`` (relative, on rows held out),
-    ``accuracy`` (on rows held out), ``fit_seconds``, ``microseconds_per_row`` (of `transform`)
-    and ``model_bytes`` (what `transform` needs). Of several repeats they are means, and
-    ``kernel_error_spread`` and ``accuracy_spread`` are standard deviations.
+    Columns: ``method``, ``n_components``, ``kernel_error`` (relative, on rows held out; NaN of
+    features that do not approximate the kernel, such as learned ones), ``accuracy`` (on rows held
+    out), ``fit_seconds`` (of the map; of "learned" with its linear model), ``microseconds_per_row``
+    (of `transform`) and ``model_bytes`` (what `transform` needs). Of several repeats they are
+    means, and ``kernel_error_spread`` and ``accuracy_spread`` are standard deviations.
     """
 
     def plot(self, axes: Any = None, *, ax: Any = None, column: str | None = None) -> Any:
@@ -120,19 +122,21 @@ def compare(
     X : array, CSR or dask array of shape (n, p)
     y : array or dask array of shape (n,)
         Labels.
-    methods : sequence of str, or dict of name to unfitted feature map
+    methods : sequence of str, or dict of name to unfitted feature map or kernel classifier
         Names are those of `METHODS`. Maps of your own need a parameter ``n_components``, and keep
         their ``random_state`` in every repeat.
     n_components : int or sequence of int
         Numbers of features to try.
     kernel, gamma, n_candidates
-        Given to all methods by name. A rule for gamma is resolved once, for all of them.
+        Given to all methods by name. A rule for gamma is resolved once, for all of them but
+        "learned", which chooses its width by itself unless gamma is a number.
     n_rows : int or None
         Rows to learn from, drawn at random; None takes all that are not held out.
     n_test : int
         Rows held out, at most a fifth of all.
     model : classifier, optional
-        What is trained on the features; ``RidgeClassifier()`` unless given.
+        What is trained on the features; unless given, ``RidgeClassifier()``, and of "learned" the
+        linear model that its features were trained with.
     repeats : int
         How many times all is done anew, with other rows held out and other random features; the
         table then has means, and the spread of errors and accuracies.
@@ -149,7 +153,9 @@ def compare(
     Notes
     -----
     A map that looks at labels no longer approximates the kernel alone: judge "compressed-labels"
-    by its accuracy. Nyström maps store rows of the training data.
+    by its accuracy, and "learned", which does not approximate the kernel at all, too. What these
+    choose by themselves they choose on rows to learn from. Nyström maps store rows of the training
+    data.
     """
     check_count("repeats", repeats)
     check_count("n_test", n_test, 2)
@@ -165,7 +171,6 @@ def compare(
         check_finite(X)
     seed = seed_of(random_state)
     sizes = [n_components] if isinstance(n_components, (int, np.integer)) else list(n_components)
-    learner = RidgeClassifier() if model is None else model
     found: dict[tuple[str, int], list[dict[str, Any]]] = {}
     total = int(repeats) * len(sizes) * len(methods)
     with track("comparing", total, "maps", progress=progress) as reporter:
@@ -177,18 +182,19 @@ def compare(
                 if isinstance(methods, Mapping):
                     feature_map = clone(methods[name]).set_params(n_components=size)
                 else:
-                    feature_map = make_map(
+                    feature_map = make_method(
                         name,
                         size,
                         kernel=kernel,
                         gamma=width,
+                        given_gamma=gamma,
                         n_candidates=n_candidates,
                         random_state=again,
                     )
                 start = time.perf_counter()
                 _fit(feature_map, data.X, data.y, client)
                 seconds = time.perf_counter() - start
-                row = measure(name, size, feature_map, seconds, learner, data, again, client)
+                row = measure(name, size, feature_map, seconds, model, data, again, client)
                 found.setdefault((name, size), []).append(row)
                 reporter.advance()
     return Comparison([_together(rows) for rows in found.values()])
@@ -230,10 +236,36 @@ def _fit(estimator: Any, X: Any, y: Any, client: Client | None) -> Any:
     return estimator.fit(X, y, **more)
 
 
+def make_method(
+    name: str, n_components: int, *, gamma: float, given_gamma: float | str, **parameters: Any
+) -> Any:
+    """Return the unfitted map of a method, or for "learned" the classifier that trains it.
+
+    Parameters
+    ----------
+    name, n_components
+        As in :func:`rfcdask.features.methods.make_map`.
+    gamma : float
+        For maps that approximate the kernel.
+    given_gamma : float or str
+        What was asked for: only a number is used for "learned", which else tries several.
+    **parameters
+        As in ``make_map``.
+    """
+    if not METHODS[name].learns:
+        return make_map(name, n_components, gamma=gamma, **parameters)
+    return KernelClassifier(
+        n_components,
+        kernel=parameters["kernel"],
+        gamma="tune" if isinstance(given_gamma, str) else given_gamma,
+        random_state=parameters["random_state"],
+    )
+
+
 def measure(
     name: str,
     size: int,
-    feature_map: Any,
+    fitted: Any,
     seconds: float,
     learner: Any,
     data: Split,
@@ -242,11 +274,22 @@ def measure(
     *,
     n_points: int = 10_000,
 ) -> dict[str, Any]:
-    """Return a row of :class:`rfcdask.Comparison` for a map fitted in so many seconds."""
-    model = _fit(clone(learner), feature_map.transform(data.X), data.y, client)
-    right = np.asarray(model.predict(feature_map.transform(data.test))) == data.labels
+    """Return a row of :class:`rfcdask.Comparison` for a map fitted in so many seconds.
+
+    Without a learner it is judged by its own linear model, if it has one, else by a ridge
+    classifier.
+    """
+    feature_map = getattr(fitted, "features_", fitted)
+    if feature_map is not fitted and learner is None:
+        predicted = fitted.predict(data.test)
+    else:
+        model = RidgeClassifier() if learner is None else clone(learner)
+        _fit(model, feature_map.transform(data.X), data.y, client)
+        predicted = model.predict(feature_map.transform(data.test))
+    right = np.asarray(predicted) == data.labels
     error = float("nan")  # of what is no approximation of a kernel, or does not say of which
-    if hasattr(feature_map, "kernel") and hasattr(feature_map, "gamma_"):
+    approximates = not isinstance(feature_map, LearnedFeatures)
+    if approximates and hasattr(feature_map, "kernel") and hasattr(feature_map, "gamma_"):
         error = kernel_error(feature_map, data.test, n_points=n_points, random_state=seed)
     return {
         "method": name,

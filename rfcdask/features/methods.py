@@ -41,6 +41,11 @@ class Method:
         """Whether it takes ``n_candidates``."""
         return self.selects or self.feature_map == "JLFeatures"
 
+    @property
+    def learns(self) -> bool:
+        """Whether the features are trained together with the linear model on them."""
+        return self.feature_map == "LearnedFeatures"
+
 
 METHODS: dict[str, Method] = {
     "random": Method("RandomFeatures"),
@@ -49,10 +54,12 @@ METHODS: dict[str, Method] = {
     "giga": Method("CompressedFeatures", {"solver": "giga"}, paper=True),
     "compressed": Method("CompressedFeatures"),
     "compressed-labels": Method("CompressedFeatures", {"label_weight": LABEL_WEIGHT}),
+    "learned": Method("LearnedFeatures"),
     "nystroem": Method("NystroemFeatures", {"landmarks": "uniform"}),
     "nystroem-rpcholesky": Method("NystroemFeatures", {"landmarks": "rpcholesky"}),
 }
-"""All methods by name; "giga" and "frank-wolfe" are as in the paper, "compressed" is ours."""
+"""All methods by name; "giga" and "frank-wolfe" are as in the paper, "compressed" and "learned" are
+ours. The features of "learned" come with a ``KernelClassifier`` or ``KernelRegressor``."""
 
 
 def check_methods(names: str | Iterable[str]) -> None:
@@ -78,7 +85,7 @@ def make_map(
     Parameters
     ----------
     name : str
-        One of `METHODS`.
+        One of `METHODS` but "learned", whose map is not fitted by itself.
     n_components, kernel, gamma, random_state
         As every map takes them.
     n_candidates : int

@@ -8,15 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import dask.config
 import numpy as np
 import psutil
 
 from rfcdask.data import Dataset, open_dataset
+from rfcdask.evaluation.compare import Split
 from rfcdask.execution.failures import workers_of
-from rfcdask.kernels.arrays import Array
+from rfcdask.features.methods import METHODS
 from rfcdask.linear.standardize import Standardizer
 from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import open_npz, redacted
@@ -30,15 +31,6 @@ CHILDREN_EVERY = 20
 """Looks between two listings of the children: a listing goes through all processes there are."""
 
 Say = Callable[[str], None]
-
-
-class Sample(NamedTuple):
-    """Rows in memory, standardized like all others: to learn from, and held out where some are."""
-
-    X: Array
-    y: Any
-    test: Any
-    labels: Any
 
 
 @dataclass
@@ -73,6 +65,12 @@ class Context:
         """The number of features of the final model."""
         wanted = self.used["n_components"]  # runs of older versions did not settle it
         return int(max(self.used["sizes"]) if wanted == "auto" else wanted)
+
+    @property
+    def learns_features(self) -> bool:
+        """Whether the features of the final model learn with it, from all rows."""
+        method = METHODS.get(self.used["method"])
+        return method is not None and method.learns
 
     @cached_property
     def stored(self) -> Dataset:
@@ -112,17 +110,17 @@ class Context:
         return test
 
     @cached_property
-    def sample(self) -> Sample:
-        """The rows on which maps are chosen and compared."""
+    def sample(self) -> Split:
+        """The rows on which maps are chosen and compared, in memory, standardized like all."""
         path = self.folder.sample
         record = self.folder.phase(3, "sample")
         again = f"remove {record} and call again (rfcdask run with --resume) to make it again"
         with damage_of(path, again), open_npz(path) as stored:
-            needed = Sample._fields if self.compares else ("X",)
-            found = {name: stored[name] for name in {*needed, *stored} & {*Sample._fields}}
-            return Sample(**(dict.fromkeys(Sample._fields) | found))
+            needed = Split._fields if self.compares else ("X",)
+            found = {name: stored[name] for name in {*needed, *stored} & {*Split._fields}}
+            return Split(**(dict.fromkeys(Split._fields) | found))
 
-    def keep_sample(self, sample: Sample) -> None:
+    def keep_sample(self, sample: Split) -> None:
         """Write the rows on which maps are chosen and compared."""
         there = {name: part for name, part in sample._asdict().items() if part is not None}
         with atomic_file(self.folder.sample) as file:

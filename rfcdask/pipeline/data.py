@@ -26,6 +26,7 @@ from rfcdask.data.sources.base import Survey
 from rfcdask.data.sources.detect import detect_format, expand, open_zarr, opened_source
 from rfcdask.data.sources.labels import Labels
 from rfcdask.features.methods import METHODS
+from rfcdask.linear.kernel.base import default_epochs
 from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES
 from rfcdask.linear.standardize import wants_standardizing
 from rfcdask.pipeline.context import Context
@@ -44,6 +45,7 @@ SAMPLE_BYTES = 64 * 2**20
 WIDEST = 10_000
 """More columns than this are not written as dense rows, unless a single model is fitted."""
 FEWEST_ROWS = 20
+EPOCHS = 3
 
 
 def identity(source: str | None, settings: Settings) -> Any:
@@ -166,7 +168,7 @@ def _check_labels(run: Context, labels: Labels | None, n_rows: int | None, name:
     settings = run.settings
     if not run.compares:
         if labels is None and (
-            settings.learner != "none" or settings.method == "compressed-labels"
+            settings.learner != "none" or settings.method in ("compressed-labels", "learned")
         ):
             map_alone = "--learner none for a feature map alone"
             if settings.learner == "none":
@@ -227,6 +229,10 @@ def settle(settings: Settings, dataset: Dataset, *, compares: bool = True) -> di
     method = settings.method
     if method == "auto":
         method = "compressed" if dataset.classes is None else "compressed-labels"
+        method = "learned" if settings.learns_features else method
+    epochs = settings.epochs
+    if isinstance(epochs, str):
+        epochs = default_epochs(n_train) if settings.learns_features else EPOCHS
     return {
         "test_size": n_test,
         "sizes": sizes,
@@ -241,6 +247,7 @@ def settle(settings: Settings, dataset: Dataset, *, compares: bool = True) -> di
         "method": method,
         "methods": list(dict.fromkeys([*settings.methods, method])),
         "learner": _learner(settings, dataset),
+        "epochs": epochs,
     }
 
 
@@ -274,7 +281,8 @@ def _sizes(settings: Settings, n_train: int, compares: bool) -> tuple[list[int],
 def _learner(settings: Settings, dataset: Dataset) -> str:
     learner, numbers = settings.learner, dataset.classes is None
     if learner == "auto":
-        learner = "sgd" if numbers or settings.loss != "auto" else "svm"
+        of_classes = "logistic" if settings.learns_features else "svm"
+        learner = "sgd" if numbers or settings.loss != "auto" else of_classes
     if numbers and learner in ("svm", "logistic"):
         raise DataError(
             f"learner={learner} is for classes, and the labels are numbers: use ridge or sgd."
@@ -297,7 +305,11 @@ def make_plan(run: Context) -> dict[str, Any]:
     """Plan choosing, comparing and training; raise where memory will not suffice."""
     used, size = run.used, run.n_components
     maps, trains = used["method"] != "none", used["learner"] != "none"
-    steps = {"fit": maps, "compare": run.compares, "train": trains}
+    steps = {
+        "fit": maps and not (run.learns_features and not run.compares),
+        "compare": run.compares,
+        "train": trains,
+    }
     candidates = not run.compares and maps and not METHODS[used["method"]].has_candidates
     compared = {
         "methods": used["methods"],

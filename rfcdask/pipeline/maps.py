@@ -9,17 +9,15 @@ from typing import Any
 import numpy as np
 
 from rfcdask.data.sample import gather, gather_finite
-from rfcdask.evaluation.compare import Split, measure
+from rfcdask.evaluation.compare import Split, make_method, measure
 from rfcdask.evaluation.tuning import tune
 from rfcdask.execution.progress import track
-from rfcdask.features.methods import make_map
 from rfcdask.kernels import get_kernel, resolve_gamma
 from rfcdask.kernels.seeds import draw_rows, stream
-from rfcdask.linear import RidgeClassifier
 from rfcdask.persist.models import load, save
-from rfcdask.pipeline.context import Context, Sample, in_this_process
+from rfcdask.pipeline.context import Context, in_this_process
 from rfcdask.pipeline.data import ERROR_ROWS
-from rfcdask.pipeline.folder import read_json, write_json
+from rfcdask.pipeline.folder import plain, read_json, write_json
 
 GAMMA_ROWS = 5000
 TUNE_ROWS = 3000
@@ -30,10 +28,11 @@ def draw_sample(run: Context) -> dict[str, Any]:
     X, y = _drawn(run, run.train, run.used["compare_rows"], "train sample")
     # Neighbours on disk may be alike: in random order any beginning of the rows is a sample.
     order = stream(run.settings.random_state, "order").permutation(len(X))
-    test, labels = None, None
+    test: Any = None
+    labels: Any = None
     if run.compares:
         test, labels = _drawn(run, run.test, run.used["compare_test_rows"], "test sample")
-    run.keep_sample(Sample(X[order], None if y is None else y[order], test, labels))
+    run.keep_sample(Split(X[order], None if y is None else y[order], test, labels))
     return {"rows": len(X), "test_rows": 0 if labels is None else len(labels)}
 
 
@@ -78,11 +77,12 @@ def _tuned_gamma(run: Context) -> float:
 def _fit(run: Context, method: str, size: int) -> tuple[Any, float]:
     """Fit a map on the sample and return it with the seconds that took."""
     used, kernel = run.used, run.product("kernel")
-    feature_map = make_map(
+    feature_map = make_method(
         method,
         size,
         kernel=kernel["name"],
         gamma=kernel["gamma"],
+        given_gamma=used["gamma"],
         n_candidates=used["n_candidates"],
         label_weight=used["label_weight"],
         random_state=run.settings.random_state,
@@ -149,12 +149,12 @@ def _compared(run: Context, method: str, size: int) -> dict[str, Any]:
             size,
             feature_map,
             seconds,
-            RidgeClassifier(),
-            Split(*run.sample),
+            None,
+            run.sample,
             run.settings.random_state,
             n_points=ERROR_ROWS,
         )
-    row["test_rows"] = len(run.sample.labels)
+    row = plain(row) | {"test_rows": len(run.sample.labels)}
     write_json(path, row)
     return row
 
@@ -163,6 +163,6 @@ def _fitted(run: Context, method: str, size: int) -> tuple[Any, float]:
     if (method, size) == ("compressed", run.n_components):
         return load(map_path(run, method, size)), run.product("select")["seconds"]
     fitted, seconds = _fit(run, method, size)
-    if (method, size) == (run.used["method"], run.n_components):
+    if (method, size) == (run.used["method"], run.n_components) and not run.learns_features:
         save(fitted, map_path(run, method, size), overwrite=True)
     return fitted, seconds

@@ -59,7 +59,8 @@ PHASES = (
 
 def phases_of_fit(settings: Settings) -> tuple[Phase, ...]:
     """Return the same phases without the comparison, and without what was not asked for."""
-    maps = () if settings.method == "none" else (SAMPLE, KERNEL, SELECT)
+    fixed = settings.method != "none" and not settings.learns_features
+    maps = (SAMPLE, KERNEL, SELECT) if fixed else ()
     scored = settings.test_size is not None and settings.learner != "none"
     return (DATA, PLAN, *maps, TRAIN, *((SCORE,) if scored else ()))
 

@@ -194,13 +194,14 @@ def fit_model(
 
 
 def _about_fit(run: Context) -> dict[str, Any]:
-    used, data, chosen = run.used, run.product("data")["data"], run.done.get("select")
-    selected = chosen["product"] if chosen else {}
+    used, data, trained = run.used, run.product("data")["data"], run.product("train")
+    selected = run.product("select") if "select" in run.done else {}
+    features = trained["n_components"] if run.learns_features else None
     found = {
         "model": run.folder.final_model,
         "map": used["method"],
-        "n_components": selected.get("n_features"),
-        "gamma": run.product("kernel")["gamma"] if chosen else None,
+        "n_components": selected.get("n_features", features),
+        "gamma": run.product("kernel")["gamma"] if selected else trained.get("gamma"),
         "heldout_error": selected.get("heldout_error"),
         "learner": used["learner"],
         "standardized": used["standardize"],

@@ -165,7 +165,9 @@ class Settings:
     test_size: float | str | None = _setting("auto", SHARE, "share of rows held out, or number")
     standardize: bool | str = _setting("auto", AUTO_FLAG, "mean 0 and variance 1 in each column")
     kernel: str = _setting("rbf", one_of(KERNELS), "kernel")
-    gamma: float | str = _setting("median", GAMMA, "width of the kernel, a number or a rule")
+    gamma: float | str = _setting(
+        "median", GAMMA, "width of the kernel, a number or a rule (learned: by trials)"
+    )
     sizes: list[int] | str = _setting("auto", COUNTS, "numbers of features to compare")
     n_components: int | str = _setting(
         "auto", AUTO_COUNT, "features of the final model (auto: the largest of sizes)"
@@ -178,15 +180,17 @@ class Settings:
     compare_rows: int | str = _setting("auto", AUTO_COUNT, "rows the compared maps learn from")
     compare_test_rows: int | str = _setting("auto", AUTO_COUNT, "held-out rows they are tried on")
     method: str = _setting(
-        "auto", METHOD, "map of the final model (auto: compressed-labels for classes)"
+        "auto", METHOD, "map of the final model (auto: learned, with its own linear model)"
     )
-    learner: str = _setting("auto", LEARNER, "final model (auto: svm for classes, sgd for numbers)")
+    learner: str = _setting("auto", LEARNER, "final model (auto: logistic of learned, else svm)")
     loss: str = _setting("auto", LOSS, "loss of the learner sgd")
     alpha: float | str = _setting("auto", _or(POSITIVE, "auto"), "penalty of the final model")
     C: float | None = _setting(
         None, _or(POSITIVE, None), "sets alpha to 1 / (C rows), except for ridge"
     )
-    epochs: int = _setting(3, COUNT, "passes over the training rows")
+    epochs: int | str = _setting(
+        "auto", AUTO_COUNT, "passes over the training rows (auto: 3; learned: more of few rows)"
+    )
 
     def __post_init__(self) -> None:
         for known in fields(self):
@@ -200,6 +204,20 @@ class Settings:
             raise SettingsError("C is no penalty of learner=ridge: give alpha.")
         if self.loss != "auto" and self.learner not in ("auto", "sgd"):
             raise SettingsError(f"loss={self.loss} is for learner=sgd, not for {self.learner}.")
+        if self.method == "learned" and self.learner == "ridge":
+            raise SettingsError(
+                "method=learned trains its own linear model step by step, which learner=ridge is "
+                "not: use logistic, svm or sgd."
+            )
+
+    @property
+    def learns_features(self) -> bool:
+        """Whether the features of the final model learn with it: so unless it is otherwise said.
+
+        A map alone may have no labels to learn from, and ridge is solved on features that stay.
+        """
+        chosen = self.method == "auto" and self.learner not in ("none", "ridge")
+        return chosen or self.method == "learned"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values by name."""

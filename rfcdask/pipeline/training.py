@@ -10,7 +10,14 @@ from sklearn.pipeline import Pipeline
 
 from rfcdask.data.columns import training_data_record
 from rfcdask.evaluation.evaluate import measured
-from rfcdask.linear import Ridge, RidgeClassifier, SGDClassifier, SGDRegressor
+from rfcdask.linear import (
+    KernelClassifier,
+    KernelRegressor,
+    Ridge,
+    RidgeClassifier,
+    SGDClassifier,
+    SGDRegressor,
+)
 from rfcdask.persist.models import load, save
 from rfcdask.pipeline.context import Context
 from rfcdask.pipeline.maps import map_path
@@ -29,25 +36,34 @@ def train_linear(run: Context) -> dict[str, Any]:
 
 
 def train(run: Context) -> dict[str, Any]:
-    """Train the final model on the features of all training rows, block by block."""
+    """Train the final model on the features of all training rows, block by block.
+
+    Features that learn do so with the model.
+    """
     used, X = run.used, run.train.X
     steps: list[tuple[str, Any]] = []
     if run.standardizer is not None:
         steps.append(("standardize", run.standardizer))
-    if used["method"] != "none":
+    if used["method"] != "none" and not run.learns_features:
         features = load(map_path(run, used["method"], run.n_components))
         steps.append(("features", features))
         X = features.transform(X)
     start = time.perf_counter()
-    if used["learner"] != "none":
+    learned: dict[str, Any] = {}
+    if used["learner"] != "none" or run.learns_features:
         learner = make_learner(run).fit(X, run.train.y, client=run.client)
         if "checkpoint" in learner.get_params():
             learner.set_params(checkpoint=None)  # a path of this run is no part of the model
-        steps.append(("learner", learner))
+        alone = used["learner"] == "none"
+        steps.append(("features", learner.features_) if alone else ("learner", learner))
+        if run.learns_features:
+            learned = {"gamma": learner.gamma_, "history": learner.history_}
     seconds = time.perf_counter() - start
     save(Pipeline(steps), run.folder.model, overwrite=True, about=about_model(run))
     passes = {"ridge": 1, "none": 0}.get(used["learner"], used["epochs"])
-    return {
+    if learned:
+        passes = len(learned["history"])
+    return learned | {
         "method": used["method"],
         "n_components": run.n_components,
         "learner": used["learner"],
@@ -69,7 +85,7 @@ def about_model(run: Context) -> dict[str, Any]:
 
 
 def make_learner(run: Context) -> Any:
-    """Return the unfitted linear model, for classes or for numbers."""
+    """Return the unfitted model, for classes or for numbers; features that learn are part of it."""
     used, numbers = run.used, run.stored.classes is None
     alpha = used["alpha"]
     if alpha == "auto" and used["C"] is not None:
@@ -78,15 +94,23 @@ def make_learner(run: Context) -> Any:
         return (Ridge if numbers else RidgeClassifier)(1.0 if alpha == "auto" else alpha)
     loss = LOSSES.get(used["learner"], used["loss"])
     if loss == "auto":
-        loss = "squared_error" if numbers else "hinge"
-    return (SGDRegressor if numbers else SGDClassifier)(
-        loss,
-        alpha=alpha,
-        epochs=used["epochs"],
-        checkpoint=run.folder.checkpoint,
-        checkpoint_every=CHECKPOINT_EVERY,
-        persist=False,
-        random_state=run.settings.random_state,
+        of_classes = "log_loss" if run.learns_features else "hinge"
+        loss = "squared_error" if numbers else of_classes
+    common: dict[str, Any] = {
+        "loss": loss,
+        "alpha": alpha,
+        "epochs": used["epochs"],
+        "checkpoint": run.folder.checkpoint,
+        "checkpoint_every": CHECKPOINT_EVERY,
+        "random_state": run.settings.random_state,
+    }
+    if not run.learns_features:
+        return (SGDRegressor if numbers else SGDClassifier)(persist=False, **common)
+    return (KernelRegressor if numbers else KernelClassifier)(
+        run.n_components,
+        kernel=used["kernel"],
+        gamma="tune" if isinstance(used["gamma"], str) else used["gamma"],
+        **common,
     )
 
 

@@ -85,13 +85,13 @@ def test_none_counts_more_than_tuning(call: Any, files: Path, store: Path, tmp_p
     [
         ("--learner", "logistic"),
         ("--test-size", "90"),
-        ("--gamma", "tune"),
+        ("--gamma", "tune", "--method", "compressed"),
         ("--loss", "hinge"),
         ("--n-candidates", "5"),
     ],
 )
 def test_wrong_fit_does_not_block_the_right_one(
-    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: tuple[str, str]
+    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: tuple[str, ...]
 ) -> None:
     X = make_rows(90, 0)[0]
     write_csv(tmp_path / "numbers.csv", X, X[:, 0] / 3)
@@ -112,7 +112,8 @@ def test_fit_reads_anew_what_is_read_otherwise(call: Any, tmp_path: Path) -> Non
     X = make_rows(90, 0)[0]
     write_csv(tmp_path / "numbers.csv", X, X[:, 0] / 3)
     fit = ("fit", "numbers.csv", "m", *FIT, "--json")
-    assert call(*fit, "--label", "target", "--gamma", "tune", cwd=tmp_path).exit_code == 2
+    wrong = ("--label", "target", "--gamma", "tune", "--method", "compressed")
+    assert call(*fit, *wrong, cwd=tmp_path).exit_code == 2
     done = call(*fit, "--label", "a", cwd=tmp_path)
     assert done.exit_code == 0, done.stderr
     shown = json.loads(call("info", "m", "--json", cwd=tmp_path).stdout)

@@ -28,11 +28,11 @@ def test_all_methods_on_real_digits() -> None:
     X, y = (array[:900] for array in digits())
     lazily: dict[str, Any] = {"n_candidates": 200, "random_state": 0}
     Z, labels = lazy(X, 300), lazy(y, 300)
-    refined = ["compressed", "compressed-labels"]
+    refined = ["compressed", "compressed-labels", "learned"]
     others = [name for name in METHODS if name not in refined]
     table = rf.compare(Z, labels, others, n_components=[20, 80], **lazily)
     table.rows += rf.compare(Z, labels, refined, n_components=20, **lazily).rows
-    assert len(table) == 2 * len(METHODS) - 2
+    assert len(table) == 2 * len(METHODS) - len(refined)
     assert table.columns == [
         "method",
         "n_components",
@@ -47,7 +47,9 @@ def test_all_methods_on_real_digits() -> None:
         assert found[(method, 80)]["kernel_error"] < found[(method, 20)]["kernel_error"]
         assert found[(method, 80)]["accuracy"] > found[(method, 20)]["accuracy"]
     assert found[("compressed", 20)]["kernel_error"] < found[("random", 20)]["kernel_error"]
-    assert found[("compressed-labels", 20)]["accuracy"] > found[("random", 20)]["accuracy"]
+    for name in ("compressed-labels", "learned"):
+        assert found[(name, 20)]["accuracy"] > found[("random", 20)]["accuracy"]
+    assert np.isnan(found[("learned", 20)]["kernel_error"])  # they approximate no kernel
     assert all(row["model_bytes"] > 0 and row["microseconds_per_row"] > 0 for row in table)
 
 
@@ -67,6 +69,20 @@ def test_figures_are_those_of_the_map_on_rows_held_out() -> None:
     error = np.linalg.norm(Z @ Z.T - K) / np.linalg.norm(K)
     assert row["kernel_error"] == pytest.approx(error, rel=1e-4)
     assert row["model_bytes"] == 64 * 50 * 4 + 2 * 50 * 4
+
+
+def test_learned_features_are_judged_with_their_own_model() -> None:
+    X, y = (array[:700] for array in digits())
+    drawn = draw_rows(700, 700, stream(1, "compare"))
+    test, train = np.sort(drawn[:140]), np.sort(drawn[140:])
+    own = rf.KernelClassifier(15, gamma=0.02, random_state=1).fit(X[train], y[train])
+    (row,) = rf.compare(X, y, ["learned"], n_components=15, gamma=0.02, random_state=1)
+    assert row["accuracy"] == pytest.approx(own.score(X[test], y[test]))
+    maps = {"mine": rf.KernelClassifier(gamma=0.02, random_state=1)}
+    ridge = SklearnRidge()
+    (row,) = rf.compare(X, y, maps, n_components=15, model=ridge, random_state=1)
+    ridge.fit(own.features_.transform(X[train]), y[train])
+    assert row["accuracy"] == ridge.score(own.features_.transform(X[test]), y[test])
 
 
 def test_own_maps_and_models_strings_and_a_cluster(cluster_client: Any) -> None:

@@ -13,7 +13,7 @@ SMALL = {
     "n_rows": 300,
     "refine": 20,
     "gamma": "tune",
-    "methods": ["random", "giga", "compressed", "compressed-labels", "nystroem"],
+    "methods": ["random", "giga", "compressed", "compressed-labels", "learned", "nystroem"],
     "epochs": 2,
     "block_size": "100kB",
 }

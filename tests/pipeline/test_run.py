@@ -87,18 +87,17 @@ def test_results_hold_every_section(whole: Path) -> None:
     assert "<html" in (whole / "report.html").read_text()
 
 
-def test_a_compared_map_is_the_one_users_get(whole: Path) -> None:
+def test_learned_features_are_the_final_model(whole: Path) -> None:
     results = results_of(whole)
-    kernel = results["kernel"]["gamma"]
-    found = {(row["method"], row["n_components"]): row for row in results["comparison"]}
-    assert found[("compressed", 16)]["kernel_error"] < found[("giga", 16)]["kernel_error"]
-    model = rf.load(whole / "model")["features"]
-    assert model.get_params()["label_weight"] == 0.3
-    assert model.gamma_ == kernel
-    assert model.n_candidates == 120
-    test = parts(whole)[1].standardize()
-    error = rf.kernel_error(model, test.X.compute(), random_state=0)
-    assert found[("compressed-labels", 16)]["kernel_error"] == pytest.approx(error, rel=1e-4)
+    model = rf.load(whole / "model")["learner"]
+    assert isinstance(model, rf.KernelClassifier)
+    assert results["model"]["method"] == "learned"
+    assert results["model"]["gamma"] == model.gamma_ != results["kernel"]["gamma"]
+    assert results["model"]["epochs"] == len(results["model"]["history"]) == 2
+    rows = [row for row in results["comparison"] if row["method"] == "learned"]
+    assert [row["kernel_error"] for row in rows] == [None, None]
+    page = (whole / "report.html").read_text()
+    assert "Learned features do not approximate the kernel" in page
 
 
 def test_workers_change_nothing_and_seeds_do(
@@ -119,11 +118,19 @@ def test_comparable_leaves_only_what_must_agree(whole: Path) -> None:
     assert '"kernel_error"' in text
 
 
-def test_other_learners_and_methods(tmp_path: Path) -> None:
-    few = SMALL | {"methods": ["nystroem"], "method": "nystroem", "gamma": 0.02}
-    for learner in ("ridge", "logistic"):
-        out = tmp_path / learner
-        results = run_job(None, out, settings=few | {"learner": learner}, scheduler="threads")
-        assert results["model"]["learner"] == learner
-        assert results["kernel"] == {"name": "rbf", "gamma": 0.02, "rule": "given"}
-        assert results["model"]["accuracy"] > results["linear"]["accuracy"] + 0.05
+@pytest.mark.parametrize(
+    ("method", "learner"), [("nystroem", "ridge"), ("compressed-labels", "logistic")]
+)
+def test_other_methods_and_the_maps_users_get(method: str, learner: str, tmp_path: Path) -> None:
+    asked = {"methods": [method], "method": method, "gamma": 0.02, "learner": learner}
+    results = run_job(None, tmp_path / "run", settings=SMALL | asked, scheduler="threads")
+    assert results["model"]["learner"] == learner
+    assert results["kernel"] == {"name": "rbf", "gamma": 0.02, "rule": "given"}
+    assert results["model"]["accuracy"] > results["linear"]["accuracy"] + 0.05
+    features = rf.load(tmp_path / "run" / "model")["features"]
+    assert features.gamma_ == 0.02
+    assert features.get_params().get("label_weight", 0.3) == 0.3
+    test = parts(tmp_path / "run")[1].standardize()
+    error = rf.kernel_error(features, test.X.compute(), random_state=0)
+    (row,) = [row for row in results["comparison"] if row["n_components"] == 16]
+    assert row["kernel_error"] == pytest.approx(error, rel=1e-4)

@@ -159,9 +159,7 @@ class KernelModel(EpochModel):
         most = min(SAMPLE_ROWS, max(SAMPLE_BYTES // (4 * self.n_features_in_), 2000))
         sample = draw_sample(executor, blocks, read, seed, min(n - n_held, most), n_held)
         batch = int(np.clip(n // 200, 32, 256)) if self.batch_size == "auto" else self.batch_size
-        visits = FEW_ROW_VISITS if n < FEW_ROWS else ROW_VISITS
-        auto = int(np.clip(-(-visits // n), 3, MOST_EPOCHS))
-        epochs = auto if self.epochs == "auto" else self.epochs
+        epochs = default_epochs(n) if self.epochs == "auto" else self.epochs
         alphas = self._alphas(0 if more else n_held)
         made = Objective(alphas=alphas[:1] if more else alphas, **objective)
         return FitConfig(blocks, read, sample, made, seed, batch, epochs)
@@ -350,6 +348,12 @@ class KernelModel(EpochModel):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def default_epochs(n_rows: int) -> int:
+    """Return the passes of ``epochs="auto"`` over so many rows."""
+    visits = FEW_ROW_VISITS if n_rows < FEW_ROWS else ROW_VISITS
+    return int(np.clip(-(-visits // n_rows), 3, MOST_EPOCHS))
 
 
 def _group_sizes(setting: FitConfig) -> list[int]:

@@ -147,6 +147,12 @@ def _caption(rows: Sequence[Measured], raw: Sequence[dict[str, Any]], tested: in
             " A map that looks at labels no longer approximates the kernel alone: its kernel "
             "error is not what it was made for."
         )
+    if any(row.method == "learned" for row in rows):
+        said += (
+            " Learned features do not approximate the kernel, so they have no kernel error; they "
+            "are judged with the linear model that they were trained with, and their time to fit "
+            "includes it."
+        )
     return said
 
 

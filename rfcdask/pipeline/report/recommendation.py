@@ -20,6 +20,7 @@ SAME_SPEED = 1.15
 _PLURALS = {
     "compressed": "compressed features",
     "compressed-labels": "compressed features with labels",
+    "learned": "learned features",
     "random": "plain random features (RFM)",
 }
 SMALL = 0.01
@@ -68,7 +69,7 @@ class Measured:
     @property
     def is_ours(self) -> bool:
         """Whether it is one of our own maps."""
-        return self.method.startswith("compressed")
+        return self.method == "learned" or self.method.startswith("compressed")
 
 
 def section(results: Results, name: str) -> dict[str, Any]:
