@@ -77,6 +77,8 @@ def _is_store(source: str) -> bool:
 def prepare_data(run: Context) -> dict[str, Any]:
     """Make, ingest or open the data set, and settle what was left open."""
     dataset, path = _dataset(run)
+    if path == str(run.folder.data):  # as it is called when the run is finished
+        path = str(run.folder.final / run.folder.data.name)
     classes = [] if dataset.classes is None else dataset.classes.tolist()
     labels = Labels("<f8", tuple(classes) or None) if dataset.reader.label_dtype else None
     _check_labels(run, labels, dataset.shape[0], run.source or "the data")

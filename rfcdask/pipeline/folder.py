@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from rfcdask.persist import untrusted
-from rfcdask.persist.files import PARTIAL, atomic_file, discard, exclusive_lock
+from rfcdask.persist.files import (
+    PARTIAL,
+    UNFINISHED,
+    atomic_file,
+    discard,
+    exclusive_lock,
+    replace_folder,
+)
 
 FORMAT = 1
 """Raised when a run that was begun by an older version cannot be gone on with."""
@@ -46,10 +53,18 @@ class RunFolder:
     model : path, optional
         The model that ``rfcdask fit`` writes in the end, whose work this folder holds; None for
         ``rfcdask run``, whose folder stays.
+    replaces : path, optional
+        The finished run whose place this one takes in the end.
     """
 
-    def __init__(self, path: Path, model: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        model: str | os.PathLike[str] | None = None,
+        replaces: Path | None = None,
+    ) -> None:
         self.path, self.final_model = path, model
+        self.final = replaces or path
         self.begun = path / "run.json"  # what was asked for; written first
         self.data = path / "data.zarr"  # the store, when the run wrote one
         self.sample = path / "sample.npz"  # rows on which maps are chosen and compared
@@ -60,11 +75,23 @@ class RunFolder:
         self.log = path / "run.log"  # what happened when
         self.report = path / "report.html"  # the page for people
         self.results = path / "results.json"  # the numbers; written last
+        self.refused = path / "refused"  # there when nothing but other settings can go on
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> RunFolder:
         """Return the folder at a path, which need not exist."""
         return cls(Path(path).expanduser().absolute())
+
+    @property
+    def aside(self) -> RunFolder:
+        """The folder of a run that is to replace the finished one here."""
+        return RunFolder(self.path.with_name(self.path.name + UNFINISHED), replaces=self.path)
+
+    @property
+    def to_resume(self) -> RunFolder:
+        """The folder to go on with: the one aside, where that is the unfinished one."""
+        unfinished = self.is_run and not self.is_finished
+        return self.aside if self.aside.is_run and not unfinished else self
 
     @property
     def is_run(self) -> bool:
@@ -95,14 +122,38 @@ class RunFolder:
         for folder in (*stores, self.phases, self.maps, self.model):
             if os.path.lexists(folder):
                 folder.replace(folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}{PARTIAL}"))
-        for file in (self.results, self.report, self.sample, self.checkpoint, self.log, self.begun):
+        for file in self._files:
             file.unlink(missing_ok=True)
         self.sweep()
+
+    @property
+    def _files(self) -> tuple[Path, ...]:
+        made = (self.results, self.report, self.sample, self.checkpoint, self.log, self.refused)
+        return (*made, self.begun)
+
+    def refuse(self) -> None:
+        """Let the corrected command begin here, with the store where that is the same still."""
+        if not self.holds_work:
+            self.clear()
+        elif not self.holds_results:
+            self.refused.touch()
+
+    def put_in_place(self) -> None:
+        """Let a finished run take the place of the one that it replaces; what is others' stays."""
+        if self.path == self.final:
+            return
+        folders = (self.data, self.phases, self.maps, self.model)
+        own = {LOCK, *(part.name for part in (*folders, *self._files))}
+        for item in list(self.final.iterdir()):
+            if item.name not in own and not item.name.endswith(_PARTS):
+                item.replace(self.path / item.name)
+        replace_folder(self.path, self.final)
 
     def tidy(self) -> None:
         """Remove what a finished run no longer needs."""
         self.checkpoint.unlink(missing_ok=True)
         self.sample.unlink(missing_ok=True)
+        self.refused.unlink(missing_ok=True)
         shutil.rmtree(self.maps, ignore_errors=True)
 
     def sweep(self) -> None:
@@ -132,7 +183,8 @@ class RunFolder:
         if not self.path.is_dir():
             raise RunExistsError(f"{self.path} is a file: choose another folder with --out.")
         if self.is_run:
-            if not overwrite:
+            begins = overwrite or (self.refused.exists() and not self.is_finished)
+            if not begins:
                 raise self._taken()
             return
         strangers = sorted(item.name for item in self.path.iterdir() if item.name != LOCK)
@@ -143,6 +195,11 @@ class RunFolder:
             )
 
     def _taken(self) -> Exception:
+        if self.to_resume is not self:
+            return UnfinishedRunError(
+                f"{self.aside.path} holds an unfinished run that is to replace the finished one in "
+                f"{self.path}: pass --resume to go on with it, or --overwrite to begin anew."
+            )
         if self.is_finished:
             return RunExistsError(
                 f"{self.path} holds a finished run: see {self.report}, choose another folder with "
@@ -166,8 +223,8 @@ class RunFolder:
             return "the same command again"
         where = (
             ""
-            if self.path == Path("rfcdask-run").absolute()
-            else f" --out {shlex.quote(str(self.path))}"
+            if self.final == Path("rfcdask-run").absolute()
+            else f" --out {shlex.quote(str(self.final))}"
         )
         return f"rfcdask run --resume{where}"
 
@@ -175,9 +232,9 @@ class RunFolder:
         """Keep a second process out of the folder; the lock goes with the process."""
         other = "model" if self.final_model else "folder with --out"
         refusal = RunExistsError(
-            f"another process is running in {self.path}: wait for it, or choose another {other}."
+            f"another process is running in {self.final}: wait for it, or choose another {other}."
         )
-        return exclusive_lock(self.path / LOCK, refusal)
+        return exclusive_lock(self.final / LOCK, refusal)
 
 
 def write_json(path: Path, data: Any) -> None:

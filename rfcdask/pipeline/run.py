@@ -14,11 +14,11 @@ from typing import Any
 import dask.config
 
 from rfcdask._version import __version__
-from rfcdask.data.location import require_shared
+from rfcdask.data.location import is_url, require_shared
 from rfcdask.data.sources.detect import expand
 from rfcdask.execution.cluster import chosen_scheduler, connect, share_threads
 from rfcdask.persist import untrusted
-from rfcdask.persist.files import UNFINISHED, disk_errors, follow_link
+from rfcdask.persist.files import UNFINISHED, disk_errors, follow_link, restore_backup
 from rfcdask.persist.models import load, save
 from rfcdask.persist.untrusted import HIDDEN, redacted
 from rfcdask.pipeline.context import Context, MemoryMeter, Say
@@ -26,6 +26,7 @@ from rfcdask.pipeline.data import absolute, identity
 from rfcdask.pipeline.folder import (
     FORMAT,
     OtherRunError,
+    RunExistsError,
     RunFolder,
     damage_of,
     plain,
@@ -108,29 +109,25 @@ def run_job(
     >>> results["data"]["test_rows"]
     400
     """
-    folder = RunFolder.at(out)
     given = from_mapping(settings or {})
-    if resume:
-        _require_run(folder)
-    else:
-        folder.require_free(overwrite=overwrite)
-        _require_comparison(Settings(**given))  # a wrong value must not cost the run that is there
-        _find(absolute(source))
+    folder = _folder_of(out, resume, overwrite)
+    if not resume:
+        _require_comparison(Settings(**given))
+        _find(absolute(source), folder)
     where = chosen_scheduler(scheduler, "local")
     with _working_in(folder, progress):
         begun = _go_on(folder, source, given) if resume else _begin(folder, source, given)
-        if folder.is_finished:
-            folder.tidy()
-            return read_json(folder.results)
-        try:
-            with _opened(folder, begun, PHASES, where, threads, say, ignore_plan) as run:
-                results = write_results(run, _shown(where))
-                run.log(f"run done: {folder.report}")
-        except ValueError:  # refused: what could be gone on with would be refused again
-            if not folder.holds_work:
-                folder.clear()
-            raise
+        if not folder.is_finished:
+            try:
+                with _opened(folder, begun, PHASES, where, threads, say, ignore_plan) as run:
+                    write_results(run, _shown(where))
+                    run.log(f"run done: {folder.final / folder.report.name}")
+            except (ValueError, MemoryError):  # what could be gone on with would be refused again
+                folder.refuse()
+                raise
         folder.tidy()
+        results = read_json(folder.results)
+        folder.put_in_place()
         return results
 
 
@@ -216,11 +213,23 @@ def _about_fit(run: Context) -> dict[str, Any]:
     return found
 
 
-def _require_run(folder: RunFolder) -> None:
-    if not folder.is_run:
-        raise FileNotFoundError(
-            f"There is no run in {folder.path} to go on with: leave --resume out to begin one."
-        )
+def _folder_of(out: str | os.PathLike[str], resume: bool, overwrite: bool) -> RunFolder:
+    """Return where to work: beside a finished run that is to be replaced, which stays meanwhile."""
+    folder = RunFolder.at(out)
+    with disk_errors(folder.path):
+        restore_backup(folder.aside.path, folder.path)
+        if resume:
+            folder = folder.to_resume
+            if not folder.is_run:
+                raise FileNotFoundError(
+                    f"There is no run in {folder.path} to go on with: leave --resume out to begin "
+                    "one."
+                )
+            return folder
+        folder.require_free(overwrite=overwrite)
+        folder = folder.aside if folder.is_finished else folder
+        folder.require_free(overwrite=overwrite)
+        return folder
 
 
 def _require_comparison(settings: Settings) -> None:
@@ -229,23 +238,29 @@ def _require_comparison(settings: Settings) -> None:
             raise SettingsError(f"{name}=none leaves no model to report on: use rfcdask fit.")
 
 
-def _find(source: str | None) -> None:
-    """Raise early, before an older run is removed, when the data are not there."""
-    if source is not None:
-        expand(source)
+def _find(source: str | None, folder: RunFolder) -> None:
+    """Raise early when the data are not there, or would go with the run that is replaced."""
+    if source is None:
+        return
+    expand(source)
+    if not is_url(source) and Path(source).is_relative_to(folder.final):
+        raise RunExistsError(
+            f"{source} lies in the folder of the run itself: choose another folder with --out."
+        )
 
 
 @contextmanager
 def _working_in(folder: RunFolder, progress: Any) -> Iterator[None]:
-    """Make the folder and keep others out; that of a fit is not left behind for nothing."""
+    """Make the folder and keep others out; one that does not stay is not left for nothing."""
     shown = {} if progress is None else {"rfcdask.progress": progress}
     with disk_errors(folder.path), dask.config.set(shown):
-        folder.path.mkdir(parents=True, exist_ok=True)
+        for place in (folder.final, folder.path):
+            place.mkdir(parents=True, exist_ok=True)
         try:
             with folder.locked():
                 yield
         finally:
-            if folder.final_model is not None:
+            if folder.final_model is not None or folder.path != folder.final:
                 with suppress(OSError):  # unless something lies there
                     folder.path.rmdir()
 
@@ -254,7 +269,8 @@ def _begin(folder: RunFolder, source: Any, given: Mapping[str, Any]) -> dict[str
     place = absolute(source)
     settings = Settings(**given)
     data = identity(place, settings)
-    folder.clear(keep_data=folder.final_model is not None and _holds(folder, source, given))
+    mended = folder.final_model is not None or folder.refused.exists()
+    folder.clear(keep_data=mended and _holds(folder, source, settings.to_dict()))
     begun = {
         "format": FORMAT,
         "rfcdask": __version__,
@@ -290,10 +306,10 @@ def _holds(folder: RunFolder, source: Any, given: Mapping[str, Any]) -> bool:
     """Tell whether the store in a folder is, or will be, what these settings make of the source."""
     names = (*READING, *STORING, "random_state")
     try:
-        _go_on(folder, source, {name: given[name] for name in names})
+        begun = _go_on(folder, source, {name: given[name] for name in names})
     except OtherRunError:
         return False
-    return True
+    return bool(begun["source"] == absolute(source))
 
 
 def _go_on(folder: RunFolder, source: Any, given: Mapping[str, Any]) -> dict[str, Any]:
