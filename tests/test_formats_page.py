@@ -63,7 +63,7 @@ def test_keys_of_a_model(data: tuple[np.ndarray, np.ndarray], tmp_path: Path) ->
 def test_files_of_a_run() -> None:
     folder = RunFolder(Path("run"))
     paths = (folder.report, folder.results, folder.model, folder.log, folder.data, folder.begun)
-    more = (folder.sample, folder.maps, folder.checkpoint, folder.phases)
+    more = (folder.sample, folder.maps, folder.checkpoint, folder.phases, folder.refused)
     names = {name.strip("/").partition("/")[0] for name in listed("## The folder of a run")}
     assert names == {path.name for path in (*paths, *more)}
 
