@@ -243,3 +243,42 @@ def test_a_run_without_a_seed_is_resumed_with_the_seed_it_drew(
     resumed = open_seed.fit(X, y)
     whole = rf.SGDClassifier(epochs=3, random_state=resumed.seed_, persist=False).fit(X, y)
     assert np.array_equal(resumed.coef_, whole.coef_)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda **more: model(**more),
+        lambda **more: rf.KernelClassifier(8, gamma=0.1, epochs=3, random_state=1, **more),
+        lambda **more: rf.KernelRegressor(8, gamma=0.1, epochs=3, random_state=1, **more),
+    ],
+    ids=["sgd", "kernel", "kernel-regressor"],
+)
+def test_a_checkpoint_knows_the_rows_it_learned_from(
+    tmp_path: Path, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other X of the same shape, chunks and labels is refused; last bits may differ."""
+    X, y = data()
+    path = tmp_path / "run.ckpt"
+
+    def interrupt(Z: da.Array) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Checkpoint, "remove", _raise)
+            with pytest.raises(InterruptedRunError):
+                made(checkpoint=path, checkpoint_every=1).fit(Z, y)
+
+    interrupt(X)
+    for other in (-X, X + 0.5, X[::-1].rechunk(X.chunks)):
+        with pytest.raises(ValueError, match=r"some rows of X are others now.*remove it, or give"):
+            made(checkpoint=path, checkpoint_every=1).fit(other, y)
+    interrupt(X * np.float32(1 + 1e-6))
+    with monkeypatch.context() as earlier:
+        earlier.setattr("rfcdask.linear.sgd.base.SOME_ROWS", "unknown")  # as older versions wrote
+        Checkpoint(path, {}).remove()
+        interrupt(X)
+    made(checkpoint=path, checkpoint_every=1).fit(X, y)
+    assert not path.exists()
+
+
+def _raise(*_: Any) -> None:
+    raise InterruptedRunError

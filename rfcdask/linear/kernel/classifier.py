@@ -165,7 +165,9 @@ class KernelClassifier(LinearClassifierMixin, KernelModel):
             warn_if_sorted(labels, blocks, seed)
             read = BlockReader(first_rows(matrix), codes, labels.weights(self.class_weight))
             setting = self._setting(executor, blocks, read, seed, **self._outputs())
-            fingerprint = self._fingerprint(blocks, seed, labels, weights=weights is not None)
+            fingerprint = self._fingerprint(
+                executor, blocks, seed, labels, weights=weights is not None
+            )
             self._fit_blocks(executor, setting, fingerprint)
         return self
 

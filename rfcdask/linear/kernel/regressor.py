@@ -111,7 +111,11 @@ checkpoint_every, progress
             read = BlockReader(first_rows(matrix))
             setting = self._setting(executor, blocks, read, seed, **self._outputs(target))
             fingerprint = self._fingerprint(
-                blocks, seed, targets=_n_targets(target), weights=weights is not None
+                executor,
+                blocks,
+                seed,
+                targets=_n_targets(target),
+                weights=weights is not None,
             )
             self._fit_blocks(executor, _standardised(setting), fingerprint)
         if target.ndim == 1:

@@ -15,13 +15,13 @@ from sklearn.utils.validation import check_is_fitted
 from rfcdask.display.charts import Chart, training
 from rfcdask.display.html import Facts
 from rfcdask.display.numbers import count, number
-from rfcdask.execution.blocks import Blocks
+from rfcdask.execution.blocks import Blocks, stream_groups
 from rfcdask.execution.executor import Executor
-from rfcdask.kernels.arrays import DaskArray
+from rfcdask.kernels.arrays import DaskArray, is_sparse
 from rfcdask.kernels.seeds import seed_of
 from rfcdask.linear.inputs import ClassLabels, first_rows
 from rfcdask.linear.predict import COMMON_CONSTRAINTS, NOT_NEGATIVE, LinearModel
-from rfcdask.linear.sgd.checkpoint import Checkpoint
+from rfcdask.linear.sgd.checkpoint import SOME_ROWS, Checkpoint
 from rfcdask.linear.sgd.step import TrainingConfig, TrainingState
 from rfcdask.linear.sgd.training import TrainingLoop
 
@@ -32,6 +32,9 @@ training sets of a9a, MNIST and covtype: the smallest of 0.25, 1, 4, 16 and 64 w
 lies within one standard error of the best."""
 NOT_IN_FINGERPRINT = {"checkpoint", "checkpoint_every", "progress", "persist", "random_state"}
 """Parameters that may change between the two halves of a run without changing its result."""
+
+LOOKED_AT = 3
+"""Blocks of which a checkpoint keeps what two rows look like."""
 
 _POSITIVE_INTEGER = Interval(Integral, 1, None, closed="left")
 
@@ -60,9 +63,17 @@ class EpochModel(LinearModel):
         return self.seed_ if hasattr(self, "seed_") else self._choose_seed()
 
     def _fingerprint(
-        self, blocks: Blocks, seed: int, labels: ClassLabels | None = None, **more: Any
+        self,
+        executor: Executor,
+        blocks: Blocks,
+        seed: int,
+        labels: ClassLabels | None = None,
+        **more: Any,
     ) -> dict[str, Any]:
-        """Return what must be the same for a run to go on from a checkpoint."""
+        """Return what must be the same for a run to go on from a checkpoint.
+
+        Of X these are a few rows: first and last ones of blocks that the seed draws.
+        """
         params = self.get_params(deep=False).items()
         found: dict[str, Any] = {"model": type(self).__name__}
         found |= {name: repr(value) for name, value in params if name not in NOT_IN_FINGERPRINT}
@@ -74,7 +85,31 @@ class EpochModel(LinearModel):
         if labels is not None:
             known = repr((labels.classes.tolist(), labels.counts.tolist()))
             found["labels"] = zlib.crc32(known.encode())
+        if self.checkpoint is not None:
+            found[SOME_ROWS] = _some_rows(executor, blocks, seed)
         return found | more | {"seed": seed}
+
+
+def _some_rows(executor: Executor, blocks: Blocks, seed: int) -> list[list[float]]:
+    filled = np.random.default_rng([seed, 10]).permutation(np.flatnonzero(blocks.rows))
+    groups = [(int(index),) for index in filled[:LOOKED_AT]]
+    found = []
+    for _, (block,) in stream_groups(executor, blocks, groups, executor.threads):
+        task = executor.call(_look_at, block)
+        found += executor.result(task)
+        executor.release(task)
+    return found
+
+
+def _look_at(block: tuple[Any, ...]) -> list[list[float]]:
+    """Return norm and a random projection of the first and the last row of a block."""
+    rows = block[0][np.array([0, len(block[1]) - 1])]
+    values = np.asarray(rows.toarray() if is_sparse(rows) else rows, np.float64)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], values.shape[1])
+    found: list[list[float]] = np.stack(
+        [np.linalg.norm(values, axis=1), values @ signs], 1
+    ).tolist()
+    return found
 
 
 class BaseSGD(EpochModel):
@@ -128,7 +163,7 @@ class BaseSGD(EpochModel):
         checkpoint = None
         if self.checkpoint is not None:
             about = {"targets": config.n_outputs, "weights": config.weighted}
-            fingerprint = self._fingerprint(blocks, config.seed, labels, **about)
+            fingerprint = self._fingerprint(executor, blocks, config.seed, labels, **about)
             checkpoint = Checkpoint(self.checkpoint, fingerprint)
         start = TrainingState.zero(self.n_features_in_, config.n_outputs)
         loop = TrainingLoop(executor, blocks, config, start, self.progress)
