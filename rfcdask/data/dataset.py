@@ -20,7 +20,7 @@ from rfcdask.data.views import ColumnsReader, SmallerBlocksReader, StandardReade
 from rfcdask.display.charts import bars
 from rfcdask.display.html import aligned, render_repr
 from rfcdask.execution.executor import compute
-from rfcdask.kernels.arrays import Array, DaskArray, FloatArray
+from rfcdask.kernels.arrays import Array, DaskArray, FloatArray, is_sparse
 from rfcdask.kernels.seeds import seed_of
 
 MOST_LISTED = 10
@@ -47,6 +47,8 @@ class Dataset:
         What the store says of itself: format number, source, statistics, seed and so on.
     projection : SparseProjection or None
         The projection that the rows went through, for new rows to follow.
+    sparse : bool
+        Whether the blocks of `X` are CSR matrices.
     """
 
     def __init__(
@@ -113,6 +115,11 @@ class Dataset:
         return Dataset(ColumnsReader(self.reader, order), attrs, meta=self._meta)
 
     @property
+    def sparse(self) -> bool:
+        """Whether the blocks of `X` are CSR matrices of scipy."""
+        return is_sparse(self._meta)
+
+    @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""
         return sum(self.reader.sizes), self.reader.n_columns
@@ -131,6 +138,12 @@ class Dataset:
         return self._statistic("variance", 2)
 
     def _statistic(self, name: str, power: int) -> FloatArray:
+        if self.sparse:
+            raise DataError(
+                "sparse rows have no column statistics: centring them would fill every zero; leave "
+                "standardizing out, scale the values before the ingest, or pass sparse=False to it "
+                "for a dense store."
+            )
         if name not in self.attrs:
             raise DataError(
                 "this data set has no column statistics: write it to a store first, with "
@@ -282,13 +295,12 @@ class Dataset:
         """Return what a reader wants to know first, as pairs of name and text."""
         (n_rows, n_columns), reader, attrs = self.shape, self.reader, self.attrs
         names = f": {first_names(self.columns)}" if self.columns else ""
-        row_bytes, most = n_columns * reader.dtype.itemsize, max(reader.sizes)
-        # Of a million sparse columns the dense size would mislead.
-        size = "" if row_bytes > 2**20 else f", {format_bytes(most * row_bytes)}"
+        most = max(reader.sizes)
+        size = f", {format_bytes(most * reader.row_bytes)}"
         found = [
             ("rows", f"{n_rows:,}"),
             ("columns", f"{n_columns:,}{names}"),
-            ("type", str(reader.dtype)),
+            ("type", str(reader.dtype) + (", sparse (CSR)" if self.sparse else "")),
             ("labels", self._describe_labels()),
             ("blocks", f"{len(reader.sizes)} of up to {most:,} rows{size}"),
             ("order", "shuffled" if attrs.get("shuffled") else "as given"),

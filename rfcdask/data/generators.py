@@ -74,6 +74,10 @@ class SyntheticReader:
     def label_dtype(self) -> np.dtype[Any]:
         return np.dtype(np.int8)
 
+    @property
+    def row_bytes(self) -> int:
+        return KINDS[self.kind].row_bytes
+
     def block(self, block: int) -> Any:
         return self.rows(block, np.arange(self.sizes[block]))[0]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,14 @@ from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
 from rfcdask.data.errors import DataError
 
-FORMAT = 2
-"""Number of the store's layout: 2 has a manifest, 1 has none and is still read."""
+FORMAT, SPARSE_FORMAT = 2, 3
+"""Numbers of the store's layout: 2 has a manifest, 1 has none and is still read; 3 has CSR rows."""
 BLOCK_BYTES = 64 * 2**20
 CHUNK_BYTES = 768 * 2**10
+SPARSE_BLOCK_BYTES = 16 * 2**20
+SPARSE_BLOCK_ROWS, SPARSE_RUN_ROWS = 2**16, 2**12
+"""Most rows of a sparse block, of which dense features will be made; and of a chunk of labels."""
+CSR_PARTS = ("indptr", "indices", "data")
 COMPRESSORS = ("zstd", "lz4", "gzip", None)
 
 
@@ -32,6 +36,13 @@ class Layout:
     chunk_rows: int
     label_dtype: str | None = None
     compressor: str | None = "zstd"
+    n_values: int | None = None
+    """Values of all rows where they are stored as CSR; None where they are dense."""
+
+    @property
+    def sparse(self) -> bool:
+        """Whether blocks are CSR."""
+        return self.n_values is not None
 
     @property
     def n_blocks(self) -> int:
@@ -41,6 +52,8 @@ class Layout:
     @property
     def block_bytes(self) -> int:
         """Size of one uncompressed block of X."""
+        if self.n_values is not None:
+            return self.block_rows * csr_row_bytes(self.n_values / self.n_rows, self.dtype)
         return self.block_rows * self.n_columns * np.dtype(self.dtype).itemsize
 
     @property
@@ -86,6 +99,20 @@ def plan_layout(
     )
 
 
+def csr_row_bytes(n_values: float, dtype: Any) -> int:
+    """Return the bytes of a CSR row of so many values, with the numbers of their columns."""
+    return int(n_values * (np.dtype(dtype).itemsize + 4)) + 4
+
+
+def sparse_layout(layout: Layout, n_values: int, block_bytes: int) -> Layout:
+    """Return the layout of the same rows as CSR, in blocks of `block_bytes` and at most 16 MiB."""
+    row_bytes = csr_row_bytes(n_values / layout.n_rows, layout.dtype)
+    wanted = max(1, min(block_bytes, SPARSE_BLOCK_BYTES) // row_bytes)
+    run = min(SPARSE_RUN_ROWS, layout.n_rows, wanted)
+    runs = min(wanted, SPARSE_BLOCK_ROWS, layout.n_rows + run - 1) // run
+    return replace(layout, block_rows=run * runs, chunk_rows=run, n_values=n_values)
+
+
 def size_in_bytes(block_size: Any) -> int:
     """Return the bytes that a `block_size` such as "64MB" stands for."""
     with suppress(ValueError, OverflowError, AttributeError, TypeError):
@@ -97,6 +124,11 @@ def size_in_bytes(block_size: Any) -> int:
 def create_arrays(group: zarr.Group, layout: Layout, names: Iterable[str]) -> None:
     """Make empty arrays; every later write covers one whole shard."""
     for name in names:
+        if name == "X" and layout.sparse:
+            shape = [layout.n_rows, layout.n_columns]
+            marks = {"shape": shape, "block_rows": layout.block_rows, "dtype": layout.dtype}
+            group.create_group(name, attributes=marks)
+            continue
         columns = (layout.n_columns,) if name == "X" else ()
         dtype = layout.dtype if name == "X" else layout.label_dtype
         group.create_array(

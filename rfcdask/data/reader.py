@@ -47,6 +47,11 @@ class Reader(Protocol):
     def run_rows(self) -> int:
         """Neighbouring rows that cost as much to fetch as one of them."""
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row in memory, on average where rows are sparse."""
+        return self.n_columns * self.dtype.itemsize
+
     def block(self, block: int) -> Any:
         """Return the rows of one block, dense or CSR."""
 
@@ -85,6 +90,11 @@ class StoreReader:
         return stored if self.scale is None else float_type(stored)
 
     @property
+    def row_bytes(self) -> int:
+        """Bytes of a row in memory."""
+        return self.n_columns * self.dtype.itemsize
+
+    @property
     def label_dtype(self) -> np.dtype[Any] | None:
         """Type of y as it is read."""
         if self.stored_label_dtype is None:
@@ -93,7 +103,7 @@ class StoreReader:
             return np.asarray(self.label_names).dtype
         return np.dtype(self.stored_label_dtype)
 
-    def block(self, block: int) -> Array:
+    def block(self, block: int) -> Any:
         """Read one shard of X."""
         return self._scaled(self._read("X", block))
 
@@ -101,13 +111,14 @@ class StoreReader:
         """Read one shard of y."""
         return self._named(self._read("y", block), block)
 
-    def rows(self, block: int, local: IntArray) -> tuple[Array, Array | None]:
+    def rows(self, block: int, local: IntArray) -> tuple[Any, Array | None]:
         """Fetch single rows of one shard: only the chunks that hold them are read."""
-        X = self._scaled(self._read("X", block, local))
-        y = None
-        if self.stored_label_dtype is not None:
-            y = self._named(self._read("y", block, local), block)
-        return X, y
+        return self._scaled(self._read("X", block, local)), self._labels_of(block, local)
+
+    def _labels_of(self, block: int, local: IntArray) -> Array | None:
+        if self.stored_label_dtype is None:
+            return None
+        return self._named(self._read("y", block, local), block)
 
     def _scaled(self, stored: Array) -> Array:
         if self.scale is None:
@@ -154,7 +165,7 @@ def float_type(stored: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.result_type(stored, np.float32))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def open_array(location: Location, name: str, fingerprint: str, has_manifest: bool) -> Any:
     """Open an array once per process and content; what is read from it is checked."""
     manifest = known_manifest(location, fingerprint) if has_manifest else None

@@ -142,7 +142,7 @@ def fetch_rows(reader: Reader, indices: Any, client: Client | None = None) -> Ro
     tasks = [
         call_later(reader.rows, block, local) for block, local in _by_block(reader.sizes, unique)
     ]
-    parts = _run(tasks, client, max(reader.sizes) * reader.n_columns * reader.dtype.itemsize)
+    parts = _run(tasks, client, max(reader.sizes) * reader.row_bytes)
     stack = sparse.vstack if sparse.issparse(parts[0][0]) else np.concatenate
     X = stack([part[0] for part in parts])
     y = None if reader.label_dtype is None else np.concatenate([part[1] for part in parts])

@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 from dask.base import tokenize
+from scipy import sparse
 
+from rfcdask.data.csr import SparseReader
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DamagedStoreError, DataError, UnfinishedStoreError
-from rfcdask.data.layout import FORMAT
+from rfcdask.data.layout import SPARSE_FORMAT
 from rfcdask.data.location import Location
 from rfcdask.data.manifest import (
     REMEDY,
@@ -89,7 +92,10 @@ def open_location(location: Location) -> Dataset:
     if "projection/zarr.json" in (sizes if manifest is None else manifest.files):
         with damage_as(f"the projection in {location}"):
             projection = load_projection(location, manifest)
-    return Dataset(reader, attrs, projection=projection)
+    meta = None
+    if isinstance(reader, SparseReader):
+        meta = sparse.csr_matrix((0, 0), dtype=reader.dtype)
+    return Dataset(reader, attrs, projection=projection, meta=meta)
 
 
 def _read_marks(location: Location) -> tuple[bytes, dict[str, Any], Manifest | None]:
@@ -145,9 +151,10 @@ def _check_marks(location: Location, attrs: dict[str, Any]) -> None:
         raise DamagedStoreError(
             f"{location}/zarr.json is damaged (format is {number!r}): {REMEDY}."
         )
-    if number > FORMAT:
+    if number > SPARSE_FORMAT:
         raise DataError(
-            f"{location} has format {number}, this version reads up to {FORMAT}: update rfcdask."
+            f"{location} has format {number}, this version reads up to {SPARSE_FORMAT}: update "
+            "rfcdask."
         )
     if attrs["complete"] is not True:
         raise UnfinishedStoreError(
@@ -184,10 +191,12 @@ def _make_reader(
     attrs: Mapping[str, Any],
     sizes: Mapping[str, int],
 ) -> StoreReader:
-    """Take the blocks from the shards of X."""
-    X = open_checked(location, manifest, "X")
+    """Take the blocks from the shards of X, or from its groups where rows are sparse."""
     labelled = attrs.get("labels") is not None
     y = open_checked(location, manifest, "y") if labelled else None
+    if attrs["format"] == SPARSE_FORMAT and manifest is not None:
+        return _make_sparse_reader(location, manifest, attrs, y)
+    X = open_checked(location, manifest, "X")
     n_rows, block = X.shape[0], X.shards[0]
     n_blocks = -(-n_rows // block)
     _check_shards(location, manifest, n_rows, n_blocks, sizes)
@@ -203,10 +212,45 @@ def _make_reader(
         run_rows=X.chunks[0],
         stored_dtype=X.dtype.str,
         scale=attrs.get("scale"),
-        stored_label_dtype=None if y is None else y.dtype.str,
-        label_names=tuple(attrs["classes"]) if attrs.get("labels") == "text" else None,
         has_manifest=manifest is not None,
+        **_label_facts(attrs, y),
     )
+
+
+def _make_sparse_reader(
+    location: Location, manifest: Manifest, attrs: Mapping[str, Any], y: Any
+) -> SparseReader:
+    data = location.read("X/zarr.json")
+    manifest.check_file("X/zarr.json", data)
+    marks = json.loads(data)["attributes"]
+    (n_rows, n_columns), block = map(int, marks["shape"]), int(marks["block_rows"])
+    dtype = np.dtype(marks["dtype"])
+    if min(n_rows, n_columns, block) < 1 or dtype.kind not in "biuf" or dtype.itemsize > 8:
+        raise ValueError(f"X has shape {marks['shape']} and holds {marks['dtype']}")
+    if n_rows != manifest.n_rows or -(-n_rows // block) > len(manifest.files):
+        raise ValueError(f"X declares {n_rows} rows, the manifest {manifest.n_rows}")
+    if y is not None and (y.shape, y.shards) != ((n_rows,), (block,)):
+        raise ValueError(f"X has {n_rows} rows, y {y.shape}")
+    return SparseReader(
+        location=location,
+        fingerprint=manifest.digest,
+        sizes=tuple(min(block, n_rows - start) for start in range(0, n_rows, block)),
+        n_columns=n_columns,
+        block_rows=block,
+        run_rows=block,
+        stored_dtype=dtype.str,
+        scale=attrs.get("scale"),
+        has_manifest=True,
+        n_values=int(attrs["n_values"]),
+        **_label_facts(attrs, y),
+    )
+
+
+def _label_facts(attrs: Mapping[str, Any], y: Any) -> dict[str, Any]:
+    return {
+        "stored_label_dtype": None if y is None else y.dtype.str,
+        "label_names": tuple(attrs["classes"]) if attrs.get("labels") == "text" else None,
+    }
 
 
 def _check_shards(

@@ -61,6 +61,10 @@ class _View:
     def run_rows(self) -> int:
         return self.base.run_rows
 
+    @property
+    def row_bytes(self) -> int:
+        return self.base.row_bytes
+
     def block(self, block: int) -> Any:
         return self._apply(self.base.block(block))
 

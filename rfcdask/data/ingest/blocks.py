@@ -6,7 +6,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +14,19 @@ import numpy as np
 import zarr
 from dask.delayed import delayed
 from dask.utils import format_bytes
+from scipy import sparse
 from zarr.storage import MemoryStore
 
 from rfcdask.data.columns import column_stats
+from rfcdask.data.csr import canonical, encode_csr
 from rfcdask.data.errors import DataError, OutOfMemoryError
 from rfcdask.data.ingest.destination import BlockRecord, Journal, WritePlan, destination_errors
-from rfcdask.data.layout import Layout, create_arrays
+from rfcdask.data.layout import CSR_PARTS, Layout, create_arrays
 from rfcdask.data.location import Location
-from rfcdask.data.manifest import Seal, seal_of, shard_key
+from rfcdask.data.manifest import Seal, file_facts, seal_of, shard_key
 from rfcdask.data.projection import SparseProjection, load_projection
 from rfcdask.data.sources.base import (
+    BATCH_BYTES,
     Batch,
     Source,
     Survey,
@@ -32,12 +35,13 @@ from rfcdask.data.sources.base import (
     flat,
     keep_rows,
     not_finite,
+    wrong_width,
 )
 from rfcdask.data.sources.dask_arrays import DaskRows
 from rfcdask.execution.executor import call_later, run_tasks
 from rfcdask.execution.failures import WorkerDiedError
 from rfcdask.execution.progress import track
-from rfcdask.kernels.arrays import Array, IntArray
+from rfcdask.kernels.arrays import CSR, Array, IntArray, Matrix, is_sparse
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -46,25 +50,40 @@ _ENCODING = threading.Lock()
 # The encoder holds two blocks beside the one it writes, and uses several threads by itself; one at
 # a time in a process keeps memory low while other threads read the next blocks.
 
-Sink = Callable[[int, Array, "Array | None"], None]
+WRITTEN_REMEDY = "pass nan='drop', and overwrite=True because rows are written already,"
+
+Sink = Callable[[int, Any, "Array | None"], None]
 """Takes a finished block: its number, its rows, its labels."""
 
 
 @dataclass(frozen=True)
 class WriteBlock:
-    """Writes a block as one whole shard, then records it."""
+    """Writes a block as one whole shard, or as the files of a CSR matrix, then records it."""
 
     plan: WritePlan
 
-    def __call__(self, block: int, X: Array, y: Array | None) -> None:
+    def __call__(self, block: int, X: Matrix, y: Array | None) -> None:
         """Write rows and labels; a shard that is there already is replaced."""
         location = self.plan.location
         with destination_errors(location):
-            seals = {"X": self._write("X", block, X)}
+            if is_sparse(X):
+                record = BlockRecord(files=self._write_csr(block, X), n_values=int(X.nnz))
+            else:
+                seal = self._write("X", block, X)
+                record = BlockRecord(column_stats(X), seals={"X": seal})
             if y is not None:
-                seals["y"] = self._write("y", block, y)
-            labels = None if y is None else zlib.crc32(np.ascontiguousarray(y).tobytes())
-            Journal(location).record(block, BlockRecord(column_stats(X), labels, seals))
+                labels = zlib.crc32(np.ascontiguousarray(y).tobytes())
+                seals = {**record.seals, "y": self._write("y", block, y)}
+                record = replace(record, labels=labels, seals=seals)
+            Journal(location).record(block, record)
+
+    def _write_csr(self, block: int, X: CSR) -> dict[str, tuple[int, str]]:
+        with _ENCODING:
+            files = encode_csr(self.plan.layout, block, X)
+        self.plan.require_same_ingest()
+        for name, data in files.items():
+            self.plan.location.write(name, data)
+        return {name: file_facts(data) for name, data in files.items()}
 
     def _write(self, name: str, block: int, values: Array) -> Seal:
         layout = self.plan.layout
@@ -100,7 +119,9 @@ def holds_block(location: Location, block: int, n_chunks: int) -> bool:
             seal_of(location.read(shard_key(name, block)), n_chunks, deep=True) == seal
             for name, seal in record.seals.items()
         ):
-            return True
+            files = record.files.items()
+            if all(file_facts(location.read(name)) == facts for name, facts in files):
+                return True
     except (FileNotFoundError, ValueError):
         pass
     Journal(location).forget(block)
@@ -123,31 +144,83 @@ def put_computed(
     return put_filled(sink, block, *fill(plan, block, keep_rows(iter([batch]), first, dropped)))
 
 
-def put_filled(sink: Sink, block: int, X: Array, y: Array | None) -> int:
+def put_filled(sink: Sink, block: int, X: Matrix, y: Array | None) -> int:
     """Pass a block to the sink and return its number of rows."""
     sink(block, X, y)
-    return len(X)
+    return int(X.shape[0])
 
 
-def fill(plan: WritePlan, block: int, batches: Iterable[Batch]) -> tuple[Array, Array | None]:
+def fill(plan: WritePlan, block: int, batches: Iterable[Batch]) -> tuple[Any, Array | None]:
     """Bring the rows of one block into memory as they will lie on disk."""
     layout = plan.layout
     start, stop = layout.span(block)
-    X = np.empty((stop - start, layout.n_columns), layout.dtype)
+    X = None if layout.sparse else np.empty((stop - start, layout.n_columns), layout.dtype)
     y = None if plan.labels is None else np.empty(stop - start, layout.label_dtype)
-    place = 0
-    for batch in batches:
-        rows = _convert(plan, batch.X, start + place)
-        X[place : place + len(rows)] = rows
+    place, parts = 0, []
+    for batch in batches if layout.sparse else few_rows(batches):
+        n_rows = batch.X.shape[0]
+        if X is None:
+            parts.append(_convert_csr(plan, batch.X, start + place))
+        else:
+            X[place : place + n_rows] = _convert(plan, batch.X, start + place)
         if y is not None and plan.labels is not None:
-            y[place : place + len(rows)] = plan.labels.encode(np.asarray(batch.y))
-        place += len(rows)
+            y[place : place + n_rows] = plan.labels.encode(np.asarray(batch.y))
+        place += n_rows
     if place != stop - start:
         raise DataError(
             f"{plan.source_name} gave {place} rows where {stop - start} were found before: it "
             "changed meanwhile; ingest it again with overwrite=True."
         )
-    return X, y
+    return (sparse.vstack(parts, format="csr") if X is None else X), y
+
+
+def few_rows(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Cut sparse batches so that they stay small when they become dense."""
+    for batch in batches:
+        n_rows, width = batch.X.shape
+        step = max(1, BATCH_BYTES // (8 * max(1, width))) if is_sparse(batch.X) else n_rows
+        for start in range(0, n_rows, max(1, step)):
+            yield batch if step >= n_rows else batch.cut(slice(start, start + step))
+
+
+def _convert_csr(plan: WritePlan, X: Any, first: int) -> CSR:
+    """Bring sparse rows to canonical form and to the type on disk, whose values are checked."""
+    if X.shape[1] != plan.source_columns:
+        raise wrong_width(X.shape[1], plan.source_columns)
+    rows = canonical(X)
+
+    def at(place: int) -> tuple[int, int]:
+        row = int(np.searchsorted(rows.indptr, place, side="right")) - 1
+        return first + row, int(rows.indices[place])
+
+    bad = np.flatnonzero(~np.isfinite(rows.data)) if rows.dtype.kind == "f" else np.empty(0, int)
+    if len(bad):
+        number = at(bad[0])[0]
+        values = rows[number - first].toarray()[0]
+        raise not_finite(plan.source_name, number, values, None, WRITTEN_REMEDY)
+    cast, wrong = _cast(rows.data, plan.layout.dtype)
+    if len(wrong):
+        raise _does_not_fit(plan, *at(int(wrong[0][0])), rows.data[wrong[0][0]])
+    return sparse.csr_matrix((cast, rows.indices, rows.indptr), shape=rows.shape)
+
+
+def _cast(values: Array, dtype: Any) -> tuple[Array, Array]:
+    """Return values in a type, and the places of those that it cannot hold."""
+    wanted = np.dtype(dtype)
+    if values.dtype == wanted:
+        return values, np.empty((0, values.ndim), int)
+    # A value too large for the type overflows here; the comparison below names it.
+    with np.errstate(invalid="ignore", over="ignore"):
+        cast = values.astype(wanted)
+    return cast, np.argwhere(cast != values if wanted.kind in "biu" else ~np.isfinite(cast))
+
+
+def _does_not_fit(plan: WritePlan, row: int, column: int, value: Any) -> DataError:
+    return DataError(
+        f"{plan.source_name}, row {row}: column {column} is {value}, which "
+        f"dtype={np.dtype(plan.layout.dtype)} cannot hold: pass another dtype, and overwrite=True "
+        "because rows are written already."
+    )
 
 
 def _convert(plan: WritePlan, X: Any, first: int) -> Array:
@@ -161,22 +234,12 @@ def _convert(plan: WritePlan, X: Any, first: int) -> Array:
     if rows.dtype.kind == "f":
         bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
         if len(bad):
-            remedy = "pass nan='drop', and overwrite=True because rows are written already,"
-            raise not_finite(plan.source_name, first + int(bad[0]), rows[bad[0]], None, remedy)
-    wanted = np.dtype(plan.layout.dtype)
-    if rows.dtype == wanted:
-        return rows
-    # A value too large for the type overflows here; the comparison below names it.
-    with np.errstate(invalid="ignore", over="ignore"):
-        cast = rows.astype(wanted)
-    wrong = cast != rows if wanted.kind in "biu" else ~np.isfinite(cast)
-    if wrong.any():
-        row, column = np.argwhere(wrong)[0]
-        raise DataError(
-            f"{plan.source_name}, row {first + row}: column {column} is {rows[row, column]}, which "
-            f"dtype={wanted} cannot hold: pass another dtype, and overwrite=True because rows are "
-            "written already."
-        )
+            number = first + int(bad[0])
+            raise not_finite(plan.source_name, number, rows[bad[0]], None, WRITTEN_REMEDY)
+    cast, wrong = _cast(rows, plan.layout.dtype)
+    if len(wrong):
+        row, column = (int(place) for place in wrong[0])
+        raise _does_not_fit(plan, first + row, column, rows[row, column])
     return cast
 
 
@@ -303,10 +366,12 @@ def _check_room(plan: WritePlan, written: int) -> None:
     """After the first block its compressed size is known: refuse early what will not fit."""
     free = plan.location.free_bytes()
     left = plan.layout.n_blocks - written
-    if free is None or left < 1 or not plan.location.exists("X/c"):
+    if free is None or left < 1 or not plan.location.exists("X"):
         return
-    shards = plan.location.sizes("X/c")
-    needed = sum(shards.values()) // max(1, len(shards)) * left
+    # Files of zarr chunks: a shard of dense rows is one, of sparse rows there are up to three.
+    shards = [size for name, size in plan.location.sizes("X").items() if "c/" in name]
+    blocks = max(1, len(shards) // (len(CSR_PARTS) if plan.layout.sparse else 1))
+    needed = sum(shards) // blocks * left
     if needed > free:
         raise DataError(
             f"no space for {plan.location}: about {format_bytes(needed)} more are needed, "

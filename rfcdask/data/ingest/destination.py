@@ -7,7 +7,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from zarr.storage import MemoryStore
 from rfcdask._version import __version__
 from rfcdask.data.columns import ColumnStats, merge_stats
 from rfcdask.data.errors import DamagedStoreError, DataError, StoreExistsError
-from rfcdask.data.layout import FORMAT, Layout, create_arrays
+from rfcdask.data.layout import FORMAT, SPARSE_FORMAT, Layout, create_arrays
 from rfcdask.data.location import Location
 from rfcdask.data.manifest import KEY as MANIFEST
 from rfcdask.data.manifest import Manifest, Seal, Shards, file_facts
@@ -77,16 +77,24 @@ class WritePlan:
 
 @dataclass(frozen=True)
 class BlockRecord:
-    """What is known of a block that is written: statistics, a sum of its labels, its shards."""
+    """What is known of a block that is written: statistics, a sum of its labels, its shards.
 
-    stats: ColumnStats
-    labels: int | None
-    seals: Mapping[str, Seal]
+    A sparse block has no statistics, but files and a number of values.
+    """
+
+    stats: ColumnStats | None = None
+    labels: int | None = None
+    seals: Mapping[str, Seal] = field(default_factory=dict)
+    files: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    n_values: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         seals = {name: asdict(seal) for name, seal in self.seals.items()}
-        return {"stats": self.stats.to_json(), "labels": self.labels, "seals": seals}
+        stats = None if self.stats is None else self.stats.to_json()
+        files = {name: list(facts) for name, facts in self.files.items()}
+        found = {"stats": stats, "labels": self.labels, "seals": seals}
+        return found | {"files": files, "n_values": self.n_values}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> BlockRecord:
@@ -95,7 +103,10 @@ class BlockRecord:
             name: Seal(seal["size"], seal["index"], tuple(seal["chunks"]))
             for name, seal in data["seals"].items()
         }
-        return cls(ColumnStats.from_json(data["stats"]), data["labels"], seals)
+        stats = None if data["stats"] is None else ColumnStats.from_json(data["stats"])
+        # Records of older versions have none of the last two.
+        files = {name: (size, mark) for name, (size, mark) in data.get("files", {}).items()}
+        return cls(stats, data["labels"], seals, files, data.get("n_values"))
 
 
 @dataclass(frozen=True)
@@ -362,7 +373,7 @@ def finish(
     label_sums = [record.labels for record in records]
     scale = request.options["scale"]
     attrs = {
-        "format": FORMAT,
+        "format": SPARSE_FORMAT if plan.layout.sparse else FORMAT,
         "version": __version__,
         "complete": True,
         "n_rows": plan.layout.n_rows,
@@ -376,12 +387,15 @@ def finish(
         # It tells two sets of labels of the same rows apart.
         "label_checksum": None if None in label_sums else zlib.crc32(repr(label_sums).encode()),
         **survey.names.attributes(projected=plan.projected),
-        **merge_stats(record.stats for record in records).attributes(),
+        **_row_attributes(records),
     }
     plan.location.sweep_partial_files()
     root = _files(attrs)
     facts = {name: file_facts(data) for name, data in (files | root).items()}
-    seals = {name: Shards.of(record.seals[name] for record in records) for name in plan.arrays}
+    for record in records:
+        facts |= record.files
+    sharded = [name for name in plan.arrays if name in records[0].seals]
+    seals = {name: Shards.of(record.seals[name] for record in records) for name in sharded}
     manifest = Manifest(plan.layout.n_rows, facts, seals)
     plan.location.write(MANIFEST, manifest.to_bytes())
     # The mark comes last, when all the rest is on the disk: a store that says it is complete has a
@@ -389,6 +403,14 @@ def finish(
     plan.location.sync()
     plan.location.write("zarr.json", root["zarr.json"], lasting=True)
     Journal(plan.location).clear()
+
+
+def _row_attributes(records: list[BlockRecord]) -> dict[str, Any]:
+    """Return what blocks say of their values: column statistics, or how many sparse rows have."""
+    stats = [record.stats for record in records if record.stats is not None]
+    if stats:
+        return merge_stats(stats).attributes()
+    return {"sparse": True, "n_values": sum(record.n_values or 0 for record in records)}
 
 
 def _label_attributes(plan: WritePlan) -> dict[str, Any]:

@@ -27,7 +27,15 @@ from rfcdask.data.ingest.destination import (
     prepare,
 )
 from rfcdask.data.ingest.shuffle import shuffle_blocks
-from rfcdask.data.layout import BLOCK_BYTES, COMPRESSORS, plan_layout, size_in_bytes
+from rfcdask.data.layout import (
+    BLOCK_BYTES,
+    COMPRESSORS,
+    SPARSE_BLOCK_BYTES,
+    Layout,
+    plan_layout,
+    size_in_bytes,
+    sparse_layout,
+)
 from rfcdask.data.location import Location, require_shared
 from rfcdask.data.sources.base import Source, SourceOptions, Survey
 from rfcdask.data.sources.detect import opened_source
@@ -41,7 +49,10 @@ _FLAGS = {
     "shuffle": (True, False),
     "header": (True, False, None),
     "zero_based": (True, False, "auto"),
+    "sparse": (True, False, "auto"),
 }
+SPARSE_GAIN = 10
+"""Sparse rows are stored as such where dense ones would take this many times their bytes."""
 
 
 def ingest(
@@ -53,6 +64,7 @@ def ingest(
     columns: Sequence[str] | None = None,
     shuffle: bool = False,
     project: int | None = None,
+    sparse: bool | str = "auto",
     random_state: Any = None,
     task: str = "auto",
     nan: str = "raise",
@@ -97,6 +109,10 @@ def ingest(
         the destination, and at most four blocks of memory.
     project : int, optional
         Project rows to so many columns by a very sparse random projection, kept with the store.
+    sparse : bool or "auto"
+        Whether the rows of sparse sources (svmlight, scipy CSR, Dask arrays of CSR blocks) are
+        stored as CSR blocks, which have no column statistics and are not standardized. By
+        default where dense rows take more than 16 MiB and ten times the bytes of sparse ones.
     random_state : int, Generator, RandomState or None
         Seed of shuffle and projection; recorded in the store.
     task : {"auto", "classification", "regression"}
@@ -159,8 +175,11 @@ def ingest(
         "header": header,
         "compressor": compressor,
         "block_bytes": size_in_bytes(block_size),
+        "sparse": sparse,
     }
     _check(options)
+    if sparse == "auto":
+        del options["sparse"]  # an ingest that was begun before there was a choice goes on
     names = _checked_names(columns)
     if names is not None:
         options["columns"] = list(names)
@@ -172,6 +191,7 @@ def ingest(
     asked = SourceOptions(
         label=label,
         columns=names,
+        sparse=sparse,
         progress=progress,
         client=client,
         **{name: options[name] for name in of_source},
@@ -234,6 +254,8 @@ def _check(options: dict[str, Any]) -> None:
         raise DataError(f"compressor={options['compressor']!r} is not one of {COMPRESSORS}.")
     if (project := options["project"]) is not None and project < 1:
         raise DataError(f"project={project}: give the number of columns to keep, at least 1.")
+    if options["sparse"] is True and project is not None:
+        raise DataError("sparse=True: projected rows are dense: leave project= or sparse= out.")
 
 
 def _checked_names(columns: Any) -> tuple[str, ...] | None:
@@ -291,6 +313,11 @@ def _survey(
                 f"project={asked.project}: {name} has {survey.n_columns} columns, and a projection "
                 "is to fewer: give a smaller number, or leave project= out."
             )
+        if asked.sparse is True and survey.n_values is None:
+            raise DataError(
+                f"sparse=True: the rows of {name} are dense: give svmlight text, a CSR matrix of "
+                "scipy or a Dask array of such blocks, or leave sparse= out."
+            )
         if asked.columns not in (None, survey.names.columns):
             raise DataError(
                 f"{name} has no named columns to choose from: columns= is for CSV files with a "
@@ -305,6 +332,14 @@ def _survey(
     with destination_errors(journal.location):
         journal.save_survey(survey)
     return survey
+
+
+def _stays_sparse(asked: bool | str, dense: Layout, compact: Layout) -> bool:
+    """Tell whether rows of a sparse source are stored as CSR."""
+    if asked != "auto":
+        return bool(asked)
+    sizes = [part.block_bytes // part.block_rows * part.n_rows for part in (dense, compact)]
+    return sizes[0] > SPARSE_BLOCK_BYTES and sizes[0] >= SPARSE_GAIN * sizes[1]
 
 
 def _plan(
@@ -324,6 +359,10 @@ def _plan(
         compressor=options["compressor"],
         block_bytes=options["block_bytes"],
     )
+    if (values := survey.n_values) is not None and not projected:
+        compact = sparse_layout(layout, values, options["block_bytes"])
+        if _stays_sparse(options.get("sparse", "auto"), layout, compact):
+            layout = compact
     name = redacted(", ".join(rows.names[:3]))
     drawn_from = seed if projected else None
     return WritePlan(location, layout, survey.labels, survey.n_columns, name, drawn_from, mark)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import google_crc32c
 import numpy as np
+from scipy import sparse
 
 from rfcdask.data.errors import DamagedStoreError, DataError
 from rfcdask.data.ingest.blocks import (
@@ -36,7 +37,7 @@ from rfcdask.data.ingest.destination import RUNS, WritePlan, destination_errors
 from rfcdask.data.sources.base import Source, Survey
 from rfcdask.data.views import MOST_ROWS
 from rfcdask.execution.executor import call_later
-from rfcdask.kernels.arrays import Array, IntArray
+from rfcdask.kernels.arrays import Array, IntArray, Matrix
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -145,31 +146,57 @@ class ScatterBlock:
     plan: WritePlan
     order: RowPermutation
 
-    def __call__(self, block: int, X: Array, y: Array | None) -> None:
+    def __call__(self, block: int, X: Matrix, y: Array | None) -> None:
         """Write the counts last, because they say that the run is whole."""
         location = self.plan.location
         buckets = self.order.buckets_of(*self.plan.layout.span(block))
         by_bucket = np.argsort(buckets, kind="stable")
-        counts = np.bincount(buckets, minlength=self.order.n_buckets).astype(np.int64)
-        record = [counts]
+        n_rows = np.bincount(buckets, minlength=self.order.n_buckets).astype(np.int64)
+        record = [n_rows]
+        arrays: dict[str, Any] = {"X": X[by_bucket], "y": None if y is None else y[by_bucket]}
+        if self.plan.layout.sparse:
+            rows = arrays["X"]
+            lengths = np.diff(rows.indptr)
+            arrays |= {"lengths": lengths, "indices": rows.indices, "data": rows.data}
+            n_values = np.bincount(buckets[by_bucket], lengths, self.order.n_buckets)
+            record.append(n_values.astype(np.int64))
         with destination_errors(location):
             self.plan.require_same_ingest()
-            for name, values in {"X": X, "y": y}.items():
-                if values is not None:
-                    data = values[by_bucket].reshape(-1).view(np.uint8).data
-                    location.write(f"{RUNS}/{block:06d}.{name}", data)
-                    record.append(_sums(data, counts, _row_bytes(values)))
+            for name, (dtype, _) in run_arrays(self.plan).items():
+                data = np.ascontiguousarray(arrays[name], dtype).reshape(-1).view(np.uint8).data
+                location.write(f"{RUNS}/{block:06d}.{name}", data)
+                record.append(_sums(data, _counts_of(record, name), _width(self.plan, name)))
             packed = np.stack(record).tobytes()
             mark = google_crc32c.value(packed).to_bytes(4, "little")
             location.write(_counts_name(block), packed + mark)
 
 
+def run_arrays(plan: WritePlan) -> dict[str, tuple[Any, int]]:
+    """Return the arrays of a run by name: their types, and how many values an entry has.
+
+    Sparse rows are the number of values of each row, and for each value its column and itself.
+    """
+    layout = plan.layout
+    found: dict[str, tuple[Any, int]] = {"X": (layout.dtype, layout.n_columns)}
+    if layout.sparse:
+        index = np.int32 if layout.n_columns < 2**31 else np.int64
+        found = {"lengths": (np.int32, 1), "indices": (index, 1), "data": (layout.dtype, 1)}
+    return found if layout.label_dtype is None else found | {"y": (layout.label_dtype, 1)}
+
+
+def _width(plan: WritePlan, name: str) -> int:
+    dtype, n_values = run_arrays(plan)[name]
+    return int(np.dtype(dtype).itemsize) * n_values
+
+
+def _counts_of(record: Any, name: str) -> IntArray:
+    """Return how many entries of an array each bucket has: rows, or values of sparse rows."""
+    counts: IntArray = record[1 if name in ("indices", "data") else 0]
+    return counts
+
+
 def _counts_name(block: int) -> str:
     return f"{RUNS}/{block:06d}.counts"
-
-
-def _row_bytes(values: Array) -> int:
-    return values.dtype.itemsize * (values.shape[1] if values.ndim == 2 else 1)
 
 
 def _sums(data: Any, counts: IntArray, row_bytes: int) -> IntArray:
@@ -181,14 +208,16 @@ def _sums(data: Any, counts: IntArray, row_bytes: int) -> IntArray:
 
 
 def read_run(plan: WritePlan, order: RowPermutation, block: int) -> Array:
-    """Return what is known of a run: for each bucket its rows, and checksums of them and of labels.
+    """Return what is known of a run: for each bucket its rows, and a checksum for each array.
+
+    Of sparse rows the number of values comes second.
 
     A damaged record is refused with the same error as damaged rows.
     """
     data = b""
     with contextlib.suppress(FileNotFoundError):
         data = plan.location.read(_counts_name(block))
-    n_lists = 1 + len(plan.arrays)
+    n_lists = 1 + plan.layout.sparse + len(run_arrays(plan))
     whole = len(data) == 8 * n_lists * order.n_buckets + 4
     if not whole or google_crc32c.value(data[:-4]) != int.from_bytes(data[-4:], "little"):
         raise _damaged_run(plan, block)
@@ -210,15 +239,13 @@ def whole_runs(plan: WritePlan, order: RowPermutation) -> set[int]:
     Whether the bytes are right is seen when they are gathered.
     """
     sizes = plan.location.sizes(RUNS)
-    layout = plan.layout
-    row_bytes = {"X": layout.n_columns * np.dtype(layout.dtype).itemsize}
-    if layout.label_dtype is not None:
-        row_bytes["y"] = np.dtype(layout.label_dtype).itemsize
+    names = run_arrays(plan)
     whole = set()
-    for block, rows in enumerate(layout.sizes()):
-        if all(sizes.get(f"{block:06d}.{k}") == rows * width for k, width in row_bytes.items()):
-            with contextlib.suppress(DamagedStoreError):
-                read_run(plan, order, block)
+    for block in range(plan.layout.n_blocks):
+        with contextlib.suppress(DamagedStoreError):
+            run = read_run(plan, order, block)
+            wanted = {name: _counts_of(run, name).sum() * _width(plan, name) for name in names}
+            if all(sizes.get(f"{block:06d}.{name}") == size for name, size in wanted.items()):
                 whole.add(block)
     return whole
 
@@ -228,15 +255,15 @@ class Pieces:
     """Where the rows of some neighbouring buckets lie: in every run, one after the other."""
 
     first_bucket: int
-    starts: IntArray  # rows before the piece in each run
-    runs: IntArray  # (runs, 2 or 3, buckets): rows of each bucket, checksums of rows and labels
+    starts: IntArray  # (runs, lists): rows, and values, before the piece
+    runs: IntArray  # (runs, lists, buckets): what `read_run` gives of these buckets
 
 
 def pieces_of(plan: WritePlan, order: RowPermutation, runs: list[Array], block: int) -> Pieces:
     """Return the pieces of the runs that an output block takes its rows from."""
     start, stop = plan.layout.span(block)
     first, last = start // order.bucket_size, -(-stop // order.bucket_size)
-    starts = np.array([run[0, :first].sum() for run in runs])
+    starts = np.stack([run[:2, :first].sum(axis=1) for run in runs])
     return Pieces(first, starts, np.stack([run[:, first:last] for run in runs]))
 
 
@@ -244,13 +271,29 @@ def gather_block(plan: WritePlan, order: RowPermutation, block: int, pieces: Pie
     """Collect an output block from all runs, every row at its place, and write it."""
     layout = plan.layout
     start, stop = layout.span(block)
-    X = np.empty((stop - start, layout.n_columns), layout.dtype)
+    X: Any = None
+    if not layout.sparse:
+        X = np.empty((stop - start, layout.n_columns), layout.dtype)
     y = None if layout.label_dtype is None else np.empty(stop - start, layout.label_dtype)
+    parts, places_of_parts = [], []
     for run, places in enumerate(_places(order, pieces)):
         inside = (places >= start) & (places < stop)
-        for number, out in enumerate((X,) if y is None else (X, y)):
-            rows = _read_piece(plan, run, pieces, number, out)
-            out[places[inside] - start] = rows if inside.all() else rows[inside]
+        found = {name: _read_piece(plan, run, pieces, name) for name in run_arrays(plan)}
+        here = places[inside] - start
+        kept: Any = slice(None) if inside.all() else inside
+        if X is None:
+            indptr = np.concatenate([[0], np.cumsum(found["lengths"])])
+            part = sparse.csr_matrix(
+                (found["data"], found["indices"], indptr), shape=(len(places), layout.n_columns)
+            )
+            parts.append(part[kept])
+            places_of_parts.append(here)
+        else:
+            X[here] = found["X"][kept]
+        if y is not None:
+            y[here] = found["y"][kept]
+    if parts:
+        X = sparse.vstack(parts, format="csr")[np.argsort(np.concatenate(places_of_parts))]
     WriteBlock(plan)(block, X, y)
     return stop - start
 
@@ -265,14 +308,20 @@ def _places(order: RowPermutation, pieces: Pieces) -> Iterator[IntArray]:
         yield np.concatenate([bucket[begin:end] for bucket, begin, end in spans])
 
 
-def _read_piece(plan: WritePlan, run: int, pieces: Pieces, number: int, out: Array) -> Array:
-    """Return the rows (0) or labels (1) of a piece of a run, after comparing their checksums."""
-    counts, sums = pieces.runs[run, 0], pieces.runs[run, 1 + number]
-    begin, n_rows, width = int(pieces.starts[run]), int(counts.sum()), _row_bytes(out)
-    name = f"{RUNS}/{run:06d}.{'Xy'[number]}"
+def _read_piece(plan: WritePlan, run: int, pieces: Pieces, name: str) -> Array:
+    """Return an array of a piece of a run, after comparing its checksums."""
+    names = run_arrays(plan)
+    lists = pieces.runs[run]
+    counts, sums = _counts_of(lists, name), lists[len(lists) - len(names) + list(names).index(name)]
+    begin, count = int(_counts_of(pieces.starts[run], name)), int(counts.sum())
+    dtype, n_values = names[name]
+    width = _width(plan, name)
     data = b""
     with contextlib.suppress(FileNotFoundError):
-        data = plan.location.read(name, begin * width, (begin + n_rows) * width)
-    if len(data) != n_rows * width or not np.array_equal(_sums(data, counts, width), sums):
+        data = plan.location.read(
+            f"{RUNS}/{run:06d}.{name}", begin * width, (begin + count) * width
+        )
+    if len(data) != count * width or not np.array_equal(_sums(data, counts, width), sums):
         raise _damaged_run(plan, run)
-    return np.frombuffer(data, out.dtype).reshape(n_rows, *out.shape[1:])
+    values = np.frombuffer(data, dtype)
+    return values.reshape(count, n_values) if name == "X" else values

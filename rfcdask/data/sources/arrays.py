@@ -18,6 +18,7 @@ import zarr
 from dask.base import tokenize
 
 from rfcdask.data.errors import DataError, faults_of
+from rfcdask.data.layout import csr_row_bytes
 from rfcdask.data.location import Location
 from rfcdask.data.sources.base import BATCH_BYTES, Batch, Source, SourceOptions, Survey, Tally, flat
 from rfcdask.data.sources.files import file_facts
@@ -273,7 +274,8 @@ class ArrayRows(Source):
             given = np.result_type(*(tags.dtype for tags in labels if tags is not None))
             kind = None if tally.labels.text else given.newbyteorder("=")
             found = tally.labels.conclude(self.parts[0][0].name, options.task, kind)
-        return Survey(n_rows, widths.pop(), dtype.str, found, tally.bad_rows)
+        n_values = tally.n_values if all(map(is_sparse, arrays)) else None
+        return Survey(n_rows, widths.pop(), dtype.str, found, tally.bad_rows, n_values=n_values)
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:
         """Yield slices of the arrays."""
@@ -291,6 +293,8 @@ class ArrayRows(Source):
 def _batch_rows(rows: Any) -> int:
     """Return how many rows make a batch; whole chunks when the array has chunks."""
     width = max(1, rows.shape[1] * np.dtype(rows.dtype).itemsize)
+    if is_sparse(rows):
+        width = csr_row_bytes(rows.nnz / rows.shape[0], rows.dtype)
     count = max(1, BATCH_BYTES // width)
     chunk = getattr(rows, "shards", None) or getattr(rows, "chunks", None)
     return max(count // chunk[0], 1) * int(chunk[0]) if chunk else int(count)

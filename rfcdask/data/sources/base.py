@@ -52,6 +52,7 @@ class SourceOptions:
     header: bool | None = None
     columns: tuple[str, ...] | None = None
     project: int | None = None
+    sparse: bool | str = "auto"
     progress: Any = None
     client: Client | None = None
 
@@ -74,6 +75,8 @@ class Survey:
     details: Any = None
     """A JSON value: what the source itself must know to read again."""
     names: Names = NAMELESS
+    n_values: int | None = None
+    """Stored values of all rows where the source has them sparse; None where it has dense rows."""
 
     @property
     def n_kept(self) -> int:
@@ -159,6 +162,8 @@ class Tally:
     """Counts rows, bad ones among them, their labels and the range of their values."""
 
     n_rows: int = 0
+    n_values: int = 0
+    """Stored values of sparse rows."""
     whole: bool = True
     single: bool = True
     low: float = 0.0
@@ -192,12 +197,14 @@ class Tally:
             values = X[row].toarray()[0] if is_sparse(X) else X[row]
             raise not_finite(name, first + row, values, None if y is None else y[row])
         self.add(X.shape[0], bad, y)
+        self.n_values += X.nnz if is_sparse(X) else 0
 
     def join(self, other: Tally) -> None:
         """Take what the tally of the next rows has seen."""
         self._join_range(other.whole, other.single, other.low, other.high)
         self._bad.append(other.bad_rows + self.n_rows)
         self.n_rows += other.n_rows
+        self.n_values += other.n_values
         self.labels.join(other.labels)
 
     def _join_range(self, whole: bool, single: bool, low: float, high: float) -> None:
@@ -303,8 +310,13 @@ def dense(X: Any, n_columns: int) -> Array:
     """Return rows as a dense array, whatever they came as."""
     rows: Array = X.toarray() if is_sparse(X) else unmasked(X)
     if rows.shape[1] != n_columns:
-        raise DataError(f"a batch has {rows.shape[1]} columns where {n_columns} were expected.")
+        raise wrong_width(rows.shape[1], n_columns)
     return rows
+
+
+def wrong_width(found: int, wanted: int) -> DataError:
+    """Say that rows have another number of columns than those before them."""
+    return DataError(f"a batch has {found} columns where {wanted} were expected.")
 
 
 def unmasked(values: Any) -> Array:

@@ -70,26 +70,32 @@ class DaskRows(Source):
             given = None if tally.labels.text else self.y.dtype.newbyteorder("=")
             labels = tally.labels.conclude("y", options.task, given)
         (n_rows, n_columns), dtype = self.X.shape, np.dtype(self.X.dtype).newbyteorder("=")
-        return Survey(n_rows, n_columns, dtype.str, labels, tally.bad_rows)
+        n_values = tally.n_values if self._counts_values(options) else None
+        return Survey(n_rows, n_columns, dtype.str, labels, tally.bad_rows, n_values=n_values)
 
     def _look(self, options: SourceOptions) -> Tally:
         tally = Tally()
-        if self.y is None and not options.drop:
+        rows = options.drop or self._counts_values(options)
+        if self.y is None and not rows:
             return tally
         total = self.X.shape[0]
         with track("checking the labels", total, "rows", progress=options.progress) as report:
-            looks, width = self._looks(options.drop), self.X.shape[1] * self.X.dtype.itemsize
-            held = max(self.X.chunks[0]) * (width if options.drop else 8)
+            looks, width = self._looks(rows, options.drop), self.X.shape[1] * self.X.dtype.itemsize
+            held = max(self.X.chunks[0]) * (width if rows else 8)
             for found in run_tasks(looks, options.client, block_bytes=held):
                 tally.join(found)
                 report.advance(found.n_rows)
         return tally
 
-    def _looks(self, drop: bool) -> Iterator[Any]:
+    def _counts_values(self, options: SourceOptions) -> bool:
+        """Whether blocks are CSR and may be stored so, for which their values are counted first."""
+        return is_sparse(self.X._meta) and options.sparse is not False and not options.project
+
+    def _looks(self, rows: bool, drop: bool) -> Iterator[Any]:
         look = delayed(_look_at, pure=False)
         for start, stop in pairwise([0, *np.cumsum(self.X.chunks[0]).tolist()]):
             part = self.narrowed(start, stop)
-            yield look(part.X if drop else None, part.y, start, drop)
+            yield look(part.X if rows else None, part.y, start, drop)
 
 
 def _known(array: DaskArray) -> DaskArray:
@@ -117,6 +123,7 @@ class DatasetRows(Source):
     projection: SparseProjection | None = None
     shuffled: bool = False
     columns: Names = NAMELESS
+    n_values: int | None = None
 
     @classmethod
     def of(cls, dataset: Dataset, *, labelled: bool = True) -> DatasetRows:
@@ -135,6 +142,7 @@ class DatasetRows(Source):
             projection=dataset.projection,
             shuffled=bool(attrs.get("shuffled")),
             columns=Names.of(attrs),
+            n_values=_count_values(dataset),
         )
 
     @property
@@ -156,13 +164,15 @@ class DatasetRows(Source):
             )
         if self.labels is None:
             names = replace(names, label=None, label_column=None)
-        return Survey(rows, columns, self.reader.dtype.str, self.labels, names=names)
+        return Survey(
+            rows, columns, self.reader.dtype.str, self.labels, names=names, n_values=self.n_values
+        )
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:
         """Yield the rows in batches of whole chunks."""
         reader = self.reader
         run = reader.run_rows
-        step = run * max(1, BATCH_BYTES // (run * reader.n_columns * reader.dtype.itemsize))
+        step = run * max(1, BATCH_BYTES // (run * reader.row_bytes))
         begin = 0
         for block, size in enumerate(reader.sizes):
             first, last = max(start - begin, 0), min(stop - begin, size)
@@ -170,6 +180,15 @@ class DatasetRows(Source):
                 X, y = reader.rows(block, np.arange(a, min(a + step, last)))
                 yield Batch(X, None if self.labels is None else y)
             begin += size
+
+
+def _count_values(dataset: Dataset) -> int | None:
+    """Return how many values sparse rows have: what their store says, else about so many."""
+    if not dataset.sparse:
+        return None
+    known = dataset.attrs.get("n_values")
+    value_bytes = dataset.reader.dtype.itemsize + 4
+    return int(known or dataset.shape[0] * dataset.reader.row_bytes // value_bytes)
 
 
 def _labels_of(dataset: Dataset) -> Labels | None:

@@ -26,7 +26,7 @@ from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import Array
 
 WIDEST = 100_000
-"""Columns of a dense store unless more are asked for: one index in the text may claim 10^9."""
+"""Columns of a store unless more are asked for: one index in the text may claim 10^9."""
 WIDEST_OF_ALL = 50_000_000
 """Columns of rows that are projected, whose matrix has a number for each of them."""
 PARSED_AHEAD = 3
@@ -66,6 +66,11 @@ class TextSummary:
         self.largest = max(self.largest, other.largest)
 
 
+def _wants_wide(options: SourceOptions) -> bool:
+    """Whether the caller said that rows of very many columns are what is meant."""
+    return options.n_columns is not None or bool(options.project) or options.sparse is True
+
+
 class SvmlightFiles(FileSource):
     """One or several svmlight files as one set of rows."""
 
@@ -96,13 +101,21 @@ class SvmlightFiles(FileSource):
         if summary.largest - first >= n_columns:
             # The column numbers begin at 0 after all: look again to name the line that is beyond.
             self._check_text(options, replace(limits, largest=n_columns - 1))
-        self._check_width(n_columns, asked=options.n_columns is not None or bool(options.project))
+        self._check_width(n_columns, asked=_wants_wide(options))
         labels = None
         if options.label is not False:
             labels = summary.tally.labels.conclude(name, options.task)
         details = {"pieces": pieces, "first_index": first, "n_columns": n_columns}
-        dtype, dropped = summary.tally.dtype(), summary.tally.bad_rows
-        survey = Survey(summary.tally.n_rows, n_columns, dtype, labels, dropped, details)
+        tally = summary.tally
+        survey = Survey(
+            tally.n_rows,
+            n_columns,
+            tally.dtype(),
+            labels,
+            tally.bad_rows,
+            details,
+            n_values=tally.n_values,
+        )
         self.adopt(survey)
         return survey
 
@@ -120,7 +133,8 @@ class SvmlightFiles(FileSource):
             raise DataError(
                 f"{name}: the largest index makes rows of {n_columns:,} columns, and more than "
                 f"{WIDEST:,} are not written in full unasked: pass project= to make them shorter, "
-                f"or n_columns={n_columns} if you want them so."
+                f"sparse=True for a store of sparse rows, or n_columns={n_columns} if you want "
+                "them so."
             )
 
     def _check_text(
@@ -229,6 +243,7 @@ def _summarize(text: Array, limits: IndexLimits, drop: bool) -> TextSummary:
         raise LineError(int(rows.starts[bad[0]]), _what_is_bad(rows, int(bad[0])))
     tally = Tally()
     tally.add(len(rows), bad, rows.labels, rows.values)
+    tally.n_values = len(rows.values)
     if not len(rows.indices):
         return TextSummary(tally)
     return TextSummary(tally, int(rows.indices.min()), int(rows.indices.max()))
