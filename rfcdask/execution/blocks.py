@@ -12,6 +12,7 @@ from dask.base import optimize
 from dask.core import get_dependencies
 from dask.utils import ensure_dict
 
+from rfcdask.execution.dask_internals import layer_options
 from rfcdask.execution.executor import Executor, Fold, Handle, open_executor
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import DaskArray
@@ -154,6 +155,9 @@ def fold_blocks(
 
 
 def _row_bytes(array: DaskArray) -> int:
+    known = getattr(layer_options(array).get("reader"), "row_bytes", None)
+    if array.ndim == 2 and known is not None:
+        return int(known)  # of sparse rows in a store the dense size would be far too large
     width = 1
     for size in array.shape[1:]:
         width *= int(size)

@@ -22,7 +22,15 @@ from rfcdask.display.numbers import count
 from rfcdask.execution.blocks import fold_blocks
 from rfcdask.features.evaluators import FeatureRows
 from rfcdask.features.lazy import FeatureArray
-from rfcdask.kernels.arrays import Array, DaskArray, Matrix, check_finite, feature_dtype
+from rfcdask.kernels.arrays import (
+    Array,
+    DaskArray,
+    Matrix,
+    as_csr,
+    check_finite,
+    feature_dtype,
+    is_sparse,
+)
 from rfcdask.linear.checks import check_total_weight, dense, encode_labels
 from rfcdask.linear.counts import (
     ConfusionCounts,
@@ -213,8 +221,15 @@ def _on_block(block: Any, function: RowFunction) -> Array:
     return found[:, None] if found.ndim == 1 else found
 
 
-def tiles(block: Matrix | FeatureRows) -> Iterator[Array]:
-    """Yield the rows of a block, or their features, a few at a time; one tile without any rows."""
+def tiles(block: Matrix | FeatureRows) -> Iterator[Any]:
+    """Yield the rows of a block, or their features, a few at a time; one tile without any rows.
+
+    Sparse rows stay as they are: of many columns a block would not fit in memory.
+    """
+    if is_sparse(block):
+        rows = as_csr(block)
+        yield rows.astype(feature_dtype(rows.dtype), copy=False)
+        return
     if not isinstance(block, FeatureRows):
         yield dense(block)
         return

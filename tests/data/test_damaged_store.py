@@ -168,7 +168,7 @@ CHANGES = {
     "mean": attributes(mean=[0.0] * 4),
     "few": attributes(n_rows=10),
     "format": attributes(format=1),
-    "newer": attributes(format=3),
+    "newer": attributes(format=4),
     "no-y": lambda store: shutil.rmtree(store / "y"),
     "no-manifest": lambda store: shutil.rmtree(store / "manifest"),
     "codec": metadata("y", codecs=[{"name": "bytes"}]),

@@ -219,7 +219,7 @@ def test_what_is_no_store_is_refused(tmp_path):
     shutil.rmtree(tmp_path / "new.zarr" / "manifest")  # whatever a later version has instead
     group = zarr.open_group(tmp_path / "new.zarr")
     group.attrs["format"] = 99
-    with pytest.raises(rf.data.DataError, match="format 99, this version reads up to 2: update"):
+    with pytest.raises(rf.data.DataError, match="format 99, this version reads up to 3: update"):
         rf.open_dataset(tmp_path / "new.zarr")
     assert ds.y is None
 

@@ -107,18 +107,18 @@ def run_steps(
         w = W.astype(np.float32)
         scores = _scores_of_one_output(rows, w) if one else np.dot(rows, w[:last])
         scores += constant * w[last]
-        bad = _first_not_finite(scores)
+        bad = first_not_finite(scores)
         if bad >= 0:
             return step, start + bad, loss
-        loss += _slopes(scores, targets, start, stop, params, D)
+        loss += slopes_of(scores, targets, start, stop, params, D)
         gradient[:last] = _gradient_of_one_output(rows, D) if one else np.dot(rows.T, D)
         for k in range(W.shape[1]):
             gradient[last, k] = constant * D[:, k].sum()
         gradient /= np.float32(stop - start)
-        _add_penalty(gradient, W, params.alpha)
+        add_penalty(gradient, W, params.alpha)
         move = _precondition(P, gradient)
-        eta = _learning_rate(params, step) * (stop - start) / params.batch_size
-        _advance(W, mean, move, eta, (AVERAGE_POWER + 1) / (step + 1 + AVERAGE_POWER))
+        eta = learning_rate(params, step) * (stop - start) / params.batch_size
+        advance(W, mean, move, eta, (AVERAGE_POWER + 1) / (step + 1 + AVERAGE_POWER))
         step += 1
     return step, -1, loss
 
@@ -149,7 +149,8 @@ def _gradient_of_one_output(rows: Array, slopes: Array) -> Array:
 
 
 @numba.njit(cache=True, nogil=True)
-def _first_not_finite(scores: Array) -> int:
+def first_not_finite(scores: Array) -> int:
+    """Return the first row with a score that is not finite, or -1."""
     for i in range(scores.shape[0]):
         for k in range(scores.shape[1]):
             if not np.isfinite(scores[i, k]):
@@ -158,9 +159,10 @@ def _first_not_finite(scores: Array) -> int:
 
 
 @numba.njit(cache=True, nogil=True)
-def _slopes(
+def slopes_of(
     scores: Array, targets: Targets, start: int, stop: int, params: StepParameters, out: Array
 ) -> float:
+    """Write the slopes of the loss at the scores of some rows, and return the summed loss."""
     weights = targets.weights[start:stop]
     if params.loss >= SQUARED:
         values = targets.values[start:stop]
@@ -169,7 +171,8 @@ def _slopes(
 
 
 @numba.njit(cache=True, nogil=True)
-def _add_penalty(gradient: Array, W: Array, alpha: float) -> None:
+def add_penalty(gradient: Array, W: Array, alpha: float) -> None:
+    """Add the slope of the penalty, which leaves the intercepts alone."""
     for j in range(W.shape[0] - 1):  # the last row is the intercept
         for k in range(W.shape[1]):
             gradient[j, k] += np.float32(alpha * W[j, k])
@@ -187,14 +190,16 @@ def _precondition(P: Preconditioner, gradient: Array) -> Array:
 
 
 @numba.njit(cache=True, nogil=True)
-def _learning_rate(params: StepParameters, step: int) -> float:
+def learning_rate(params: StepParameters, step: int) -> float:
+    """Return the size of a step: it falls to zero, or slowly where nobody knows the end."""
     if params.n_steps > 0:
         return params.eta * max(1.0 - step / params.n_steps, 0.0)
     return float(params.eta / np.sqrt(1.0 + step / 200.0))
 
 
 @numba.njit(cache=True, nogil=True)
-def _advance(W: Array, mean: Array, move: Array, eta: float, share: float) -> None:
+def advance(W: Array, mean: Array, move: Array, eta: float, share: float) -> None:
+    """Take a step, and let it count in the mean."""
     for j in range(W.shape[0]):
         for k in range(W.shape[1]):
             W[j, k] -= eta * move[j, k]

@@ -20,10 +20,25 @@ import numpy as np
 import scipy.sparse as sp
 
 from rfcdask.features.evaluators import FeatureRows
-from rfcdask.kernels.arrays import Array, Matrix, as_csr, feature_dtype, is_sparse, to_dense
+from rfcdask.kernels.arrays import (
+    Array,
+    Matrix,
+    NotFiniteError,
+    as_csr,
+    check_finite,
+    feature_dtype,
+    is_sparse,
+    to_dense,
+)
 from rfcdask.kernels.seeds import draw_parts
 from rfcdask.kernels.threads import map_ahead
-from rfcdask.linear.checks import check_block_weights, dense, encode_labels, find_not_finite
+from rfcdask.linear.checks import (
+    check_block_weights,
+    dense,
+    encode_labels,
+    find_not_finite,
+    not_finite_error,
+)
 from rfcdask.linear.sgd.losses import SQUARED, STEP_GAIN, classification_slopes, regression_slopes
 from rfcdask.linear.sgd.optimizer import (
     Preconditioner,
@@ -31,6 +46,12 @@ from rfcdask.linear.sgd.optimizer import (
     Targets,
     fit_preconditioner,
     run_steps,
+)
+from rfcdask.linear.sgd.sparse_steps import (
+    DiagonalPreconditioner,
+    fit_diagonal,
+    run_sparse_steps,
+    stays_sparse,
 )
 
 GROUP_BYTES = 2**27
@@ -84,7 +105,7 @@ class TrainingConfig:
         """Whether targets are classes."""
         return self.loss < SQUARED
 
-    def step_parameters(self, P: Preconditioner) -> StepParameters:
+    def step_parameters(self, P: Preconditioner | DiagonalPreconditioner) -> StepParameters:
         """Return what the kernel needs, with the step size that the noise of a batch allows."""
         share = self.batch_size / (self.batch_size + P.spread)
         eta = self.eta0 * STEP_GAIN.get(self.loss, 1.0) * share
@@ -172,9 +193,11 @@ def take_rows(blocks: Sequence[Matrix], which: Array, rows: Array) -> Matrix:
     return out
 
 
-def _features(blocks: Sequence[Any], which: Array, rows: Array) -> Array:
-    """Return rows of some blocks, or their features, as an array."""
+def _features(blocks: Sequence[Any], which: Array, rows: Array) -> Matrix:
+    """Return rows of some blocks, or their features, as an array; wide CSR rows as they are."""
     first = blocks[0]
+    if stays_sparse(first):
+        return take_rows(blocks, which, rows)
     if not isinstance(first, FeatureRows):
         found = to_dense(take_rows(blocks, which, rows))
         return found.astype(feature_dtype(found.dtype), copy=False)
@@ -192,9 +215,11 @@ def _chunks(blocks: Sequence[Matrix | FeatureRows], which: Array, rows: Array, s
     The next ones are gathered and evaluated beside what is learned from these.
     """
 
-    def make(start: int) -> tuple[int, Array]:
+    def make(start: int) -> tuple[int, Matrix]:
         part = slice(start, start + size)
         found = _features(blocks, which[part], rows[part])
+        if is_sparse(found):
+            return start, found.astype(np.float32)
         return start, np.ascontiguousarray(found, np.float32)
 
     return map_ahead(make, range(0, len(rows), size))
@@ -203,7 +228,7 @@ def _chunks(blocks: Sequence[Matrix | FeatureRows], which: Array, rows: Array, s
 def train_on_blocks(
     state: TrainingState,
     config: TrainingConfig,
-    P: Preconditioner,
+    P: Preconditioner | DiagonalPreconditioner,
     indices: tuple[int, ...],
     epoch: int,
     number: int,
@@ -228,10 +253,11 @@ def train_on_blocks(
     W, mean = state.W.copy(), state.mean.copy()
     step, loss = state.step, 0.0
     params = config.step_parameters(P)
-    size = _rows_at_once(W.shape[0], config.batch_size)
+    size = _rows_at_once(parts[0].X, W.shape[0], config.batch_size)
+    run: Any = run_steps if isinstance(P, Preconditioner) else run_sparse_steps
     for start, Z in _chunks([part.X for part in parts], which, rows, size):
         some = Targets(*(column[start : start + size] for column in targets))
-        step, bad, more = run_steps(Z, some, W, mean, step, params, P)
+        step, bad, more = run(Z, some, W, mean, step, params, P)
         if bad >= 0:
             k = int(which[start + bad])
             raise _diverged(parts[k].X, indices[k], config)
@@ -251,14 +277,22 @@ def train_on_blocks(
     )
 
 
-def _rows_at_once(width: int, batch_size: int) -> int:
+def _rows_at_once(X: Matrix | FeatureRows, width: int, batch_size: int) -> int:
     """Return how many rows are gathered at a time: whole batches, and about `CHUNK_BYTES`."""
+    if stays_sparse(X):
+        width = 2 * X.nnz // max(X.shape[0], 1) + 1  # values, and the numbers of their columns
     return batch_size * max(1, CHUNK_BYTES // (4 * width * batch_size))
 
 
 def _diverged(X: Matrix | FeatureRows, index: int, config: TrainingConfig) -> ValueError:
     error = None
-    if not isinstance(X, FeatureRows):
+    if stays_sparse(X):
+        try:
+            check_finite(X)
+        except NotFiniteError as found:
+            first_row = int(config.starts[index])
+            return not_finite_error("X", index, found.row, first_row, found.column)
+    elif not isinstance(X, FeatureRows):
         error = find_not_finite(to_dense(X), None, index, int(config.starts[index]))
     return error or ValueError(
         "Training diverged: scores grew beyond any number. Shuffle rows that are sorted, scale "
@@ -290,7 +324,7 @@ def _held_out_loss(part: _Block, mean: Array, config: TrainingConfig) -> float:
     """Return the summed loss of the rows held out, under the mean model."""
     rows = np.flatnonzero(part.held_out)
     targets = Targets(*(column[rows] if len(column) else column for column in part.targets))
-    size, loss = _rows_at_once(len(mean), 1), 0.0
+    size, loss = _rows_at_once(part.X, len(mean), 1), 0.0
     for start, Z in _chunks([part.X], np.zeros(len(rows), np.int8), rows, size):
         scores = Z @ mean[:-1].astype(np.float32)
         scores += (mean[-1] * config.fit_intercept).astype(np.float32)
@@ -305,7 +339,7 @@ def _held_out_loss(part: _Block, mean: Array, config: TrainingConfig) -> float:
 
 def sample_rows(
     config: TrainingConfig, index: int, fraction: float, block: tuple[Any, ...]
-) -> tuple[Array, Array]:
+) -> tuple[Matrix, Array]:
     """Return a fraction of the rows of a block, at least one, and their weights."""
     part = _prepare(config, block, index)
     n = part.X.shape[0]
@@ -313,14 +347,19 @@ def sample_rows(
     count = min(max(1, round(fraction * n)), n)
     rows = np.sort(rng.choice(n, count, replace=False))
     Z = _features([part.X], np.zeros(count, np.int8), rows)
-    if not np.isfinite(Z).all():
+    if not np.isfinite(Z.data if is_sparse(Z) else Z).all():
         raise _diverged(part.X, index, config)
     return Z, part.targets.weights[rows]
 
 
-def preconditioner_from(config: TrainingConfig, *samples: tuple[Array, Array]) -> Preconditioner:
+def preconditioner_from(
+    config: TrainingConfig, *samples: tuple[Any, Array]
+) -> Preconditioner | DiagonalPreconditioner:
     """Estimate the preconditioner from rows sampled from some blocks."""
-    Z = np.concatenate([rows for rows, _ in samples])
     weights = np.concatenate([weights for _, weights in samples])
+    if is_sparse(samples[0][0]):
+        rows = sp.vstack([rows for rows, _ in samples], format="csr")
+        return fit_diagonal(rows, weights, config.fit_intercept)
+    Z = np.concatenate([rows for rows, _ in samples])
     shuffle = np.random.default_rng([config.seed, 4]).permutation(len(Z))
     return fit_preconditioner(Z[shuffle], weights[shuffle], config.alpha, config.fit_intercept)
