@@ -36,7 +36,15 @@ CHUNK_ROWS = 4096
 
 
 class DivergedError(ValueError):
-    """Outputs grew beyond any number."""
+    """Outputs grew beyond any number, or losses beyond reason."""
+
+
+def diverged(what: str) -> DivergedError:
+    """Return the error that says what happened and what helps."""
+    return DivergedError(
+        f"Training diverged: {what}. Scale the columns of X to similar size (rf.Standardizer), "
+        "lower step_size, or raise alpha."
+    )
 
 
 @dataclass(frozen=True)
@@ -246,10 +254,7 @@ def train_rows(
     for chunk in map_ahead(gather, range(0, len(rows), size)):
         step, more = learn_rows(chunk, parameters, adam, steps, buffers)
         if not np.isfinite(more):
-            raise DivergedError(
-                "Training diverged: outputs grew beyond any number. Scale the columns of X to "
-                "similar size (rf.Standardizer), lower step_size, or raise alpha."
-            )
+            raise diverged("outputs grew beyond any number")
         adam = adam._replace(step=step)
         loss, weight = loss + more, weight + float(chunk.targets.weights.sum(dtype=np.float64))
     return OptimizerState(parameters, adam, loss, weight)

@@ -28,6 +28,7 @@ from rfcdask.linear.kernel.optimize import (
     OptimizerConfig,
     OptimizerState,
     TrainingRows,
+    diverged,
     join_rows,
     judge,
     train_rows,
@@ -37,6 +38,10 @@ from rfcdask.linear.sgd.step import blocks_mixed, epoch_groups, shuffle_rows
 
 SAMPLE_BLOCKS = 32
 """Blocks that the sample is taken from, at least, where there are as many."""
+
+
+MOST_LOSS = 1e4
+"""A mean loss that no training ends with: without any features it is about 1, whatever y is."""
 
 
 @dataclass(frozen=True)
@@ -280,6 +285,8 @@ class KernelTrainingLoop:
         found = judge(self.training, state.parameters, held) if len(held.weights) else None
         best.see(state.parameters, found)
         entry = {"epoch": float(epoch + 1), "loss": state.loss / max(state.weight, 1e-300)}
+        if not entry["loss"] < MOST_LOSS:
+            raise diverged(f"the mean loss of epoch {epoch + 1} is {entry['loss']:.4g}")
         if found is not None:
             entry["held_out_loss"] = float(found.losses.min())
         self.history.append(entry)

@@ -1,0 +1,148 @@
+"""Bad luck in the middle of feature learning: what is killed and resumed ends undisturbed."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+import rfcdask as rf
+from rfcdask.kernels.arrays import Array
+from rfcdask.linear.kernel.optimize import DivergedError
+from rfcdask.persist.files import DestinationError
+from tests.linear.test_recovery import data, first_time
+
+ROOT = str(Path(__file__).resolve().parents[2])
+
+
+def model(**more: Any) -> rf.KernelClassifier:
+    given = {"gamma": 0.1, "epochs": 3, "random_state": 1} | more
+    return rf.KernelClassifier(10, **given)
+
+
+def require_same(found: Any, wanted: Any) -> None:
+    for name in ("frequencies_", "phases_", "coef_", "intercept_"):
+        assert np.array_equal(getattr(found, name), getattr(wanted, name)), name
+    assert found.history_ == wanted.history_
+
+
+def dies_at_third_read(block: Array, marker: Path, at: float) -> Array:
+    """Read once for the sample and once an epoch, a block kills its worker in the second epoch."""
+    if block.size and block[0, 0] == at:
+        read = next(n for n in range(1, 100) if first_time(marker, f"read-{n}"))
+        if read == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return block
+
+
+@pytest.mark.timeout(300)
+def test_the_only_worker_killed_while_features_learn(tmp_path: Path) -> None:
+    X, y = data()
+    at, meta = float(X[1700, 0].compute()), np.empty((0, 0), np.float32)
+    patient = {"distributed.deploy.lost-worker-timeout": "5 minutes"}  # on a busy machine
+    with (
+        dask.config.set(patient),
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        undisturbed = model().fit(X, y, client=client)
+        before = client.run(os.getpid)
+        Z = X.map_blocks(dies_at_third_read, marker=tmp_path, at=at, meta=meta)
+        found = model().fit(Z, y, client=client)
+        after = client.run(os.getpid)
+    assert (tmp_path / "read-4").exists()
+    assert set(before.values()) != set(after.values())  # a nanny started another worker
+    require_same(found, undisturbed)
+
+
+SCRIPT = """
+import os, pathlib, signal, sys, numpy as np
+sys.path.insert(0, {root!r})
+import rfcdask as rf
+from tests.linear.test_kernel_recovery import data, model
+from tests.linear.test_recovery import first_time
+folder, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+X, y = data()
+seen = []
+def count(block):
+    if block.size:
+        seen.append(1)
+    if len(seen) > 110 and first_time(folder, "killed"):  # in the second of three epochs
+        os.kill(os.getpid(), number)
+    return block
+Z = X.map_blocks(count, meta=np.empty((0, 0), np.float32))
+rf.save(model(checkpoint=folder / "run.ckpt", checkpoint_every=8).fit(Z, y), folder / "model")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_process_goes_on_to_the_same_model(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    command = [sys.executable, "-c", SCRIPT.format(root=ROOT), str(tmp_path), str(int(number))]
+    first = subprocess.run(command, check=False, timeout=200, capture_output=True, text=True)
+    assert first.returncode == -number, first.stderr
+    assert not (tmp_path / "model").exists()
+    assert (tmp_path / "run.ckpt").exists()
+    subprocess.run(command, check=True, timeout=200)
+    require_same(rf.load(tmp_path / "model"), model().fit(*data()))
+    assert not (tmp_path / "run.ckpt").exists()
+
+
+def test_a_full_disk_for_the_checkpoint_is_said(tmp_path: Path) -> None:
+    """The limit on the size of files is that of this process, as a quota is."""
+    path = tmp_path / "run.ckpt"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500, before[1]))
+        with pytest.raises(DestinationError, match=r"no space left for .*run\.ckpt.* make room"):
+            model(checkpoint=path, checkpoint_every=1).fit(*data())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert list(tmp_path.iterdir()) == []
+    model(checkpoint=path).fit(*data())  # the remedy
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"text"])
+def test_a_checkpoint_that_is_none_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "run.ckpt"
+    path.write_bytes(content)
+    for seed in (None, 1):
+        with pytest.raises(ValueError, match=r"not a checkpoint that can be read.*; remove it to"):
+            model(checkpoint=path, random_state=seed).fit(*data())
+    assert path.read_bytes() == content
+    path.unlink()
+    model(checkpoint=path).fit(*data())
+
+
+@pytest.mark.parametrize("place", [0, 2999])
+def test_labels_seen_only_once_are_a_class(place: int) -> None:
+    X, y = data()
+    labels = np.where(np.arange(3000) == place, 9, y.compute() % 2)
+    found = model().fit(X, labels)
+    assert found.classes_.tolist() == [0, 1, 9]
+    assert found.coef_.shape == (3, 10)
+    assert np.isfinite(found.predict_proba(X[:5].compute())).all()
+
+
+@pytest.mark.parametrize("size", [1e8, 1e30])
+@pytest.mark.parametrize("fraction", [0.0, 0.1])
+def test_divergence_is_named_with_the_remedy(size: float, fraction: float) -> None:
+    X, y = data()
+    diverging = model(step_size=size, validation_fraction=fraction)
+    with pytest.raises(DivergedError, match=r"Training diverged.*lower step_size"):
+        diverging.fit(X, y)
+    assert diverging.set_params(step_size=1.0).fit(X, y).score(X, y) > 0.8
