@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask.array as da
@@ -170,33 +169,31 @@ def compare(
     if not isinstance(X, da.Array):
         check_finite(X)
     seed = seed_of(random_state)
-    sizes = [n_components] if isinstance(n_components, (int, np.integer)) else list(n_components)
+    sizes = [int(size) for size in np.atleast_1d(n_components)]
     found: dict[tuple[str, int], list[dict[str, Any]]] = {}
     total = int(repeats) * len(sizes) * len(methods)
     with track("comparing", total, "maps", progress=progress) as reporter:
         for again in range(seed, seed + repeats):
             data = _split(X, y, n_rows, n_test, again, client)
             width = resolve_gamma(gamma, known, data.test)
-            for name, size in product(methods, map(int, sizes)):
-                reporter.note(f"{name}, {size} features")
+            for name in methods:
+                reporter.note(name)
                 if isinstance(methods, Mapping):
-                    feature_map = clone(methods[name]).set_params(n_components=size)
+                    unfitted = methods[name]
                 else:
-                    feature_map = make_method(
+                    unfitted = make_method(
                         name,
-                        size,
+                        max(sizes),
                         kernel=kernel,
                         gamma=width,
                         given_gamma=gamma,
                         n_candidates=n_candidates,
                         random_state=again,
                     )
-                start = time.perf_counter()
-                _fit(feature_map, data.X, data.y, client)
-                seconds = time.perf_counter() - start
-                row = measure(name, size, feature_map, seconds, model, data, again, client)
-                found.setdefault((name, size), []).append(row)
-                reporter.advance()
+                for size, fitted, seconds in fit_sizes(unfitted, sizes, data, client):
+                    row = measure(name, size, fitted, seconds, model, data, again, client)
+                    found.setdefault((name, size), []).append(row)
+                    reporter.advance()
     return Comparison([_together(rows) for rows in found.values()])
 
 
@@ -234,6 +231,24 @@ def _fit(estimator: Any, X: Any, y: Any, client: Client | None) -> Any:
     """Fit an estimator; those of other packages know no client."""
     more = {"client": client} if has_fit_parameter(estimator, "client") else {}
     return estimator.fit(X, y, **more)
+
+
+def fit_sizes(
+    unfitted: Any, sizes: Sequence[int], data: Split, client: Client | None = None
+) -> Iterator[tuple[int, Any, float]]:
+    """Yield each size with a fitted copy of a map, and the seconds that took.
+
+    Features that are selected are selected once for all sizes, which counts for each of them.
+    """
+    if hasattr(unfitted, "fit_sizes"):
+        maps = unfitted.fit_sizes(data.X, data.y, sizes=sizes, client=client)
+        yield from ((size, *one) for size, one in zip(sizes, maps, strict=True))
+        return
+    for size in sizes:
+        fitted = clone(unfitted).set_params(n_components=size)
+        start = time.perf_counter()
+        _fit(fitted, data.X, data.y, client)
+        yield size, fitted, time.perf_counter() - start
 
 
 def make_method(

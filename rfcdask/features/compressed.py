@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -10,6 +11,7 @@ import dask.array as da
 import dask.config
 import numpy as np
 from dask.utils import parse_bytes
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from rfcdask.data.sample import (
@@ -36,8 +38,13 @@ from rfcdask.kernels.arrays import (
     missing_labels,
 )
 from rfcdask.kernels.hot_loop import CosineBlock
-from rfcdask.kernels.seeds import draw_pairs, draw_parts, draw_rows
-from rfcdask.selection.compress import Compression, CompressionSettings, LabelledRows, compress
+from rfcdask.kernels.seeds import draw_pairs, draw_parts, draw_rows, seed_of
+from rfcdask.selection.compress import (
+    Compression,
+    CompressionSettings,
+    LabelledRows,
+    compress_to_sizes,
+)
 from rfcdask.selection.solvers import check_solver
 from rfcdask.selection.target import label_columns
 
@@ -254,6 +261,38 @@ class CompressedFeatures(FeatureMap):
             raise ValueError(f"refit={self.refit!r} must be True or False.")
 
     def _fit(self, X: Matrix | DaskArray, y: Any, client: Client | None) -> None:
+        self._fit_sizes([self], X, y, client)
+
+    def fit_sizes(
+        self, X: Any, y: Any = None, *, sizes: Sequence[int], client: Client | None = None
+    ) -> list[tuple[Self, float]]:
+        """Return fitted maps of several sizes, each as `fit` would give it, by one selection.
+
+        Parameters
+        ----------
+        X, y, client
+            As in `fit`.
+        sizes : sequence of int
+            Values of ``n_components``.
+
+        Returns
+        -------
+        list of pairs
+            A map, and the seconds of the selection and of its own refinement.
+        """
+        maps = [clone(self).set_params(n_components=size) for size in sizes]
+        seed = seed_of(self.random_state)
+        for one in maps:
+            one._check_parameters()
+            checked, one.seed_ = one._check_input(X, reset=True), seed
+        return list(zip(maps, self._fit_sizes(maps, checked, y, client), strict=True))
+
+    @staticmethod
+    def _fit_sizes(
+        maps: Sequence[CompressedFeatures], X: Matrix | DaskArray, y: Any, client: Client | None
+    ) -> list[float]:
+        """Fit maps that differ in size alone; returns the seconds of each."""
+        self = maps[-1]
         gathered = self._gather(X, self._check_labels(X, y), client)
         kernel = self._resolve_kernel(gathered.training.X)
         settings = CompressionSettings(
@@ -271,7 +310,12 @@ class CompressedFeatures(FeatureMap):
             seed=self.seed_,
             memory_budget=memory_budget(),
         )
-        self._keep(compress(*gathered, settings, track))
+        sizes = [one._n_frequencies("n_components") for one in maps]
+        found = compress_to_sizes(*gathered, settings, sizes, track)
+        for one, (kept, _) in zip(maps, found, strict=True):
+            one.gamma_ = self.gamma_
+            one._keep(kept)
+        return [seconds for _, seconds in found]
 
     def _keep(self, found: Compression) -> None:
         self.frequencies_, self.phases_ = found.frequencies, found.phases
@@ -288,7 +332,7 @@ class CompressedFeatures(FeatureMap):
                 "kept: the error on the sampled pairs has reached its numeric floor, and more "
                 "features would not lower it. Give more rows, or fewer n_components.",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _check_labels(self, X: Matrix | DaskArray, y: Any) -> Any:

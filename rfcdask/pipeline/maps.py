@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rfcdask.data.sample import gather, gather_finite
-from rfcdask.evaluation.compare import Split, make_method, measure
+from rfcdask.evaluation.compare import Split, fit_sizes, make_method, measure
 from rfcdask.evaluation.tuning import tune
 from rfcdask.execution.progress import track
 from rfcdask.kernels import get_kernel, resolve_gamma
@@ -74,12 +74,12 @@ def _tuned_gamma(run: Context) -> float:
     return float(found.gamma)
 
 
-def _fit(run: Context, method: str, size: int) -> tuple[Any, float]:
-    """Fit a map on the sample and return it with the seconds that took."""
+def _fit_sizes(run: Context, method: str, sizes: Sequence[int]) -> Iterator[tuple[int, Any, float]]:
+    """Fit a map on the sample at each size; yields the size, the map and the seconds it took."""
     used, kernel = run.used, run.product("kernel")
-    feature_map = make_method(
+    unfitted = make_method(
         method,
-        size,
+        max(sizes),
         kernel=kernel["name"],
         gamma=kernel["gamma"],
         given_gamma=used["gamma"],
@@ -89,10 +89,8 @@ def _fit(run: Context, method: str, size: int) -> tuple[Any, float]:
         n_rows=used["n_rows"],
         refine=used["refine"],
     )
-    start = time.perf_counter()
     with in_this_process():
-        feature_map.fit(run.sample.X, run.sample.y)
-    return feature_map, time.perf_counter() - start
+        yield from fit_sizes(unfitted, sizes, run.sample)
 
 
 def map_path(run: Context, method: str, size: int) -> Path:
@@ -103,12 +101,23 @@ def map_path(run: Context, method: str, size: int) -> Path:
 def select(run: Context) -> dict[str, Any]:
     """Choose the features of the final model, or ours for a comparison, and keep their errors."""
     size, method = run.n_components, "compressed" if run.compares else run.used["method"]
+    # One selection serves all sizes that are compared.
+    compared = run.compares and method in run.used["methods"]
+    sizes = run.used["sizes"] if compared else [size]
+    took = {}
     with track("choosing features", None, "maps") as reporter:
         reporter.note(f"{size} of {run.used['n_candidates']}")
-        found, seconds = _fit(run, method, size)
-        reporter.advance()
-    save(found, map_path(run, method, size), overwrite=True)
-    product = {"method": method, "n_features": found._n_features_out, "seconds": seconds}
+        for one, fitted, seconds in _fit_sizes(run, method, sizes):
+            save(fitted, map_path(run, method, one), overwrite=True)
+            took[str(one)] = seconds
+            reporter.advance()
+    found = load(map_path(run, method, size))
+    product = {
+        "method": method,
+        "n_features": found._n_features_out,
+        "seconds": took[str(size)],
+        "seconds_by_size": took,
+    }
     if not hasattr(found, "error_path_"):
         return product
     path = found.error_path_
@@ -127,42 +136,49 @@ def select(run: Context) -> dict[str, Any]:
 
 def compare_maps(run: Context) -> dict[str, Any]:
     """Fit every map at every size and measure it on rows held out; one file each."""
-    wanted = [(method, size) for method in run.used["methods"] for size in run.used["sizes"]]
-    rows = []
-    with track("comparing", len(wanted), "maps") as reporter:
-        for method, size in wanted:
-            reporter.note(f"{method}, {size} features")
-            rows.append(_compared(run, method, size))
-            reporter.advance()
-    return {"rows": rows}
+    methods, sizes = run.used["methods"], run.used["sizes"]
+    with track("comparing", len(methods) * len(sizes), "maps") as reporter:
+        for method in methods:
+            left = [size for size in sizes if not _row_path(run, method, size).is_file()]
+            reporter.note(method)
+            reporter.advance(len(sizes) - len(left))
+            if left:
+                run.log(f"compare: {method}, {', '.join(map(str, left))} features")
+                for size, fitted, seconds in _fitted(run, method, left):
+                    _measure(run, method, size, fitted, seconds)
+                    reporter.advance()
+    pairs = ((method, size) for method in methods for size in sizes)
+    return {"rows": [read_json(_row_path(run, *pair)) for pair in pairs]}
 
 
-def _compared(run: Context, method: str, size: int) -> dict[str, Any]:
-    path = run.folder.maps / f"{method}-{size}.json"
-    if path.is_file():
-        return read_json(path)
-    run.log(f"compare: {method}, {size} features")
-    feature_map, seconds = _fitted(run, method, size)
+def _row_path(run: Context, method: str, size: int) -> Path:
+    return run.folder.maps / f"{method}-{size}.json"
+
+
+def _measure(run: Context, method: str, size: int, fitted: Any, seconds: float) -> None:
+    """Measure a map, and keep it if the final model needs it."""
+    if (method, size) == (run.used["method"], run.n_components) and not run.learns_features:
+        save(fitted, map_path(run, method, size), overwrite=True)
     with in_this_process():
         row = measure(
             method,
             size,
-            feature_map,
+            fitted,
             seconds,
             None,
             run.sample,
             run.settings.random_state,
             n_points=ERROR_ROWS,
         )
-    row = plain(row) | {"test_rows": len(run.sample.labels)}
-    write_json(path, row)
-    return row
+    write_json(_row_path(run, method, size), plain(row) | {"test_rows": len(run.sample.labels)})
 
 
-def _fitted(run: Context, method: str, size: int) -> tuple[Any, float]:
-    if (method, size) == ("compressed", run.n_components):
-        return load(map_path(run, method, size)), run.product("select")["seconds"]
-    fitted, seconds = _fit(run, method, size)
-    if (method, size) == (run.used["method"], run.n_components) and not run.learns_features:
-        save(fitted, map_path(run, method, size), overwrite=True)
-    return fitted, seconds
+def _fitted(run: Context, method: str, sizes: Sequence[int]) -> Iterator[tuple[int, Any, float]]:
+    """Yield the maps of a method; those that were chosen in the phase before are there."""
+    chosen = run.product("select")
+    known = chosen.get("seconds_by_size") or {str(run.n_components): chosen["seconds"]}
+    there = [size for size in sizes if method == chosen["method"] and str(size) in known]
+    for size in there:
+        yield size, load(map_path(run, method, size)), known[str(size)]
+    if left := [size for size in sizes if size not in there]:
+        yield from _fit_sizes(run, method, left)

@@ -36,7 +36,7 @@ def write_results(run: Context, scheduler: str) -> dict[str, Any]:
 def collect(run: Context, scheduler: str) -> dict[str, Any]:
     """Put the products of all phases together."""
     scored = run.product("score")
-    left_out = ("seconds", "n_features", "heldout_error")
+    left_out = ("seconds", "seconds_by_size", "n_features", "heldout_error")
     selection = {k: v for k, v in run.product("select").items() if k not in left_out}
     return {
         "format": RESULTS_FORMAT,

@@ -12,6 +12,8 @@ Nothing here knows of Dask: rows are in memory, and the memory to use is a numbe
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -116,8 +118,44 @@ def compress(
     track : callable, optional
         Reports the phases of the work.
     """
-    selection = select(training, pairs, settings, track)
-    judge = row_target(heldout, selection.block, settings)
+    ((found, _),) = compress_to_sizes(
+        training, pairs, heldout, settings, (settings.n_atoms,), track
+    )
+    return found
+
+
+def compress_to_sizes(
+    training: LabelledRows,
+    pairs: Pairs | None,
+    heldout: LabelledRows,
+    settings: CompressionSettings,
+    sizes: Sequence[int],
+    track: Track = untracked,
+) -> list[tuple[Compression, float]]:
+    """Return what `compress` returns for each number of atoms, all by one run of the solver.
+
+    Beside each stand the seconds of the selection and of its own refinement.
+    """
+    start = time.perf_counter()
+    settings = replace(settings, n_atoms=max(sizes))
+    selections = select_sizes(training, pairs, settings, sizes, track)
+    judge = row_target(heldout, selections[0].block, settings)
+    shared = time.perf_counter() - start
+    found = []
+    for selection in selections:
+        start = time.perf_counter()
+        made = _judged_and_refined(selection, training, judge, settings, track)
+        found.append((made, shared + time.perf_counter() - start))
+    return found
+
+
+def _judged_and_refined(
+    selection: Selection,
+    training: LabelledRows,
+    judge: RowTarget,
+    settings: CompressionSettings,
+    track: Track,
+) -> Compression:
     errors = heldout_errors(selection, judge, settings, track)
     size = len(errors) - 1
     if settings.tol is not None and (errors <= settings.tol).any():
@@ -147,6 +185,17 @@ def select(
     track: Track = untracked,
 ) -> Selection:
     """Choose weighted atoms on the training rows, keeping what was found at every size."""
+    return select_sizes(training, pairs, settings, (settings.n_atoms,), track)[0]
+
+
+def select_sizes(
+    training: LabelledRows,
+    pairs: Pairs | None,
+    settings: CompressionSettings,
+    sizes: Sequence[int],
+    track: Track = untracked,
+) -> list[Selection]:
+    """Choose atoms for several sizes, of which the largest is that of the settings."""
     if _rows_are_equal(training.X):
         raise ValueError(
             "All sampled rows of X are identical (constant data): there is nothing for the "
@@ -157,13 +206,24 @@ def select(
     drawn = draw_candidates(s.kernel, s.gamma, p, s.n_candidates, s.sampling, s.phases, s.seed)
     block = unweighted_block(drawn, s.phases, feature_dtype(training.X.dtype))
     solver, target = _make_solver(block, training, pairs, s, track)
-    path = run_solver(solver, s.n_atoms, refit=s.refit, track=track)
+    reached: dict[int, SelectionState] = {}
+    path = run_solver(solver, s.n_atoms, refit=s.refit, track=track, reached=reached)
     if not path.states:
         raise ValueError(
             "No candidate is correlated with the target on the sampled pairs; raise n_rows or "
             "n_candidates, or check that gamma fits the data (gamma='median' is a start)."
         )
-    return Selection(drawn, block, fill_up(path, solver, s.n_atoms), target)
+    paths = [_path_to(size, path, reached, solver) for size in sizes]
+    return [Selection(drawn, block, one, target) for one in paths]
+
+
+def _path_to(size: int, path: Path, reached: dict[int, SelectionState], solver: Greedy) -> Path:
+    """Return the beginning of a path that ends where `size` atoms were reached first."""
+    last = len(path.states[-1].atoms)
+    if size >= last or size not in reached:
+        return fill_up(path, solver, size)
+    before = [state for state in path.states if len(state.atoms) < size]
+    return replace(path, states=[*before, reached[size]], complete=True)
 
 
 def _make_solver(

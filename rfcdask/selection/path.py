@@ -87,11 +87,13 @@ def run_solver(
     refit: bool,
     max_iterations: int | None = None,
     track: Track = untracked,
+    reached: dict[int, SelectionState] | None = None,
 ) -> Path:
     """Step a solver until it holds `n_components` distinct atoms.
 
     With `refit`, the weights at each size are the best non-negative ones for the atoms picked so
-    far, and an atom whose weight becomes zero gives its place to the next pick.
+    far, and an atom whose weight becomes zero gives its place to the next pick. `reached` gets the
+    first state of each size: where a solver asked for as many atoms would have stopped.
     """
     limit = 100 * n_components + 1000 if max_iterations is None else max_iterations
     states: dict[int, SelectionState] = {}
@@ -107,6 +109,8 @@ def run_solver(
             size = len(state.atoms)
             bar.advance(size - len(states) if size > len(states) else 0)
             _keep(states, state)
+            if reached is not None:
+                reached.setdefault(size, state)
             if size >= n_components:
                 break
             if floor.reached_by(state):  # the state that reached it is the best there is
