@@ -22,11 +22,12 @@ from rfcdask.pipeline.settings import COUNT, POSITIVE, Settings, one_of
 PICTURES = (".png", ".svg", ".pdf")
 STEPS = ("fit", "transform", "train")
 _SIZES = ("n_components", "n_candidates", "n_rows", "epochs")
+_PLANNED = ("method", *_SIZES)
 
 
 @click.command()
 @click.argument("data")
-@opt.setting_options(*_SIZES)
+@opt.setting_options(*_PLANNED)
 @opt.list_option("--steps", one_of(STEPS), "What is to be done.", STEPS, metavar="WORDS")
 @click.option(
     "--probe/--no-probe",
@@ -45,15 +46,18 @@ def plan(data: str, steps: tuple[str, ...], probe: bool, **options: Any) -> None
     Example:
       rfcdask plan data.zarr --n-components 200
     """
+    if options["method"] == "none":
+        raise click.UsageError("a plan is for features: give another --method than none.")
     check_data(data, options)
     from rfcdask.pipeline.data import settle
     from rfcdask.planning import plan as make_plan
 
-    given = {name: options[name] for name in _SIZES if options[name] is not None}
+    given = {name: options[name] for name in _PLANNED if options[name] is not None}
     with opt.session(options) as client, opened_data(data, options, client) as dataset:
-        settings = Settings(test_size=None, learner="none", **given)
+        learner = "none" if dataset.y is None else "auto"
+        settings = Settings(test_size=None, learner=learner, **given)
         settled = settings.to_dict() | settle(settings, dataset, compares=False)
-        sizes = {name: settled[name] for name in _SIZES}
+        sizes = {name: settled[name] for name in _PLANNED}
         made = make_plan(dataset, **sizes, persist=False, steps=steps, client=client, probe=probe)
     show(made.to_dict(), repr(made), options["as_json"])
     if not made.fits:

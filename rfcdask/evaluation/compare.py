@@ -288,20 +288,29 @@ def measure(
     client: Client | None = None,
     *,
     n_points: int = 10_000,
+    more: tuple[Matrix, Array] | None = None,
 ) -> dict[str, Any]:
     """Return a row of :class:`rfcdask.Comparison` for a map fitted in so many seconds.
 
     Without a learner it is judged by its own linear model, if it has one, else by a ridge
-    classifier.
+    classifier. With `more`, further rows held out and their labels, the row has the accuracy on
+    those as ``confirmed_accuracy`` and their number as ``confirmed_rows``.
     """
     feature_map = getattr(fitted, "features_", fitted)
     if feature_map is not fitted and learner is None:
-        predicted = fitted.predict(data.test)
+        predict = fitted.predict
     else:
         model = RidgeClassifier() if learner is None else clone(learner)
         _fit(model, feature_map.transform(data.X), data.y, client)
-        predicted = model.predict(feature_map.transform(data.test))
-    right = np.asarray(predicted) == data.labels
+
+        def predict(rows: Matrix) -> Any:
+            return model.predict(feature_map.transform(rows))
+
+    right = np.asarray(predict(data.test)) == data.labels
+    confirmed: dict[str, Any] = {}
+    if more is not None:
+        again = float(np.mean(np.asarray(predict(more[0])) == more[1]))
+        confirmed = {"confirmed_accuracy": again, "confirmed_rows": len(more[1])}
     error = float("nan")  # of what is no approximation of a kernel, or does not say of which
     approximates = not isinstance(feature_map, LearnedFeatures)
     if approximates and hasattr(feature_map, "kernel") and hasattr(feature_map, "gamma_"):
@@ -314,7 +323,7 @@ def measure(
         "fit_seconds": seconds,
         "microseconds_per_row": 1e6 * _seconds_per_row(feature_map, data.test),
         "model_bytes": model_bytes(feature_map),
-    }
+    } | confirmed
 
 
 def _seconds_per_row(feature_map: Any, rows: Matrix) -> float:

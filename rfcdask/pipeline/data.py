@@ -37,7 +37,7 @@ SIZES = (50, 100, 300)
 CANDIDATES = 5000
 COMPARE_ROWS = 50_000
 TEST_ROWS = 200_000
-COMPARE_TEST_ROWS = 50_000
+COMPARE_TEST_ROWS = 100_000
 ERROR_ROWS = 5000
 """Held-out rows on all pairs of which kernel errors are measured."""
 SAMPLE_BYTES = 64 * 2**20
@@ -306,12 +306,9 @@ def _at_most(wanted: int | str, there: int, default: int) -> int:
 def make_plan(run: Context) -> dict[str, Any]:
     """Plan choosing, comparing and training; raise where memory will not suffice."""
     used, size = run.used, run.n_components
-    maps, trains = used["method"] != "none", used["learner"] != "none"
-    steps = {
-        "fit": maps and not (run.learns_features and not run.compares),
-        "compare": run.compares,
-        "train": trains,
-    }
+    maps, trains = used["method"] != "none", used["learner"] != "none" or run.learns_features
+    # In a run all selections are part of the comparison.
+    steps = {"fit": maps and not run.compares, "compare": run.compares, "train": trains}
     candidates = not run.compares and maps and not METHODS[used["method"]].has_candidates
     compared = {
         "methods": used["methods"],
@@ -322,6 +319,7 @@ def make_plan(run: Context) -> dict[str, Any]:
     }
     found = plan(
         run.train,
+        method=used["method"] if maps else "random",
         n_components=size,
         n_candidates=size if candidates else used["n_candidates"],
         n_rows=used["n_rows"],

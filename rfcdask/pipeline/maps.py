@@ -21,6 +21,8 @@ from rfcdask.pipeline.folder import plain, read_json, write_json
 
 GAMMA_ROWS = 5000
 TUNE_ROWS = 3000
+CONFIRM_FROM = 2000
+"""From so many held-out rows on, half of them confirm what the other half chose."""
 
 
 def draw_sample(run: Context) -> dict[str, Any]:
@@ -159,6 +161,10 @@ def _measure(run: Context, method: str, size: int, fitted: Any, seconds: float) 
     """Measure a map, and keep it if the final model needs it."""
     if (method, size) == (run.used["method"], run.n_components) and not run.learns_features:
         save(fitted, map_path(run, method, size), overwrite=True)
+    data, more = run.sample, None
+    if len(data.labels) >= CONFIRM_FROM:  # what is recommended is chosen by one half of the rows
+        more = (data.test[1::2], data.labels[1::2])
+        data = data._replace(test=data.test[::2], labels=data.labels[::2])
     with in_this_process():
         row = measure(
             method,
@@ -166,11 +172,12 @@ def _measure(run: Context, method: str, size: int, fitted: Any, seconds: float) 
             fitted,
             seconds,
             None,
-            run.sample,
+            data,
             run.settings.random_state,
             n_points=ERROR_ROWS,
+            more=more,
         )
-    write_json(_row_path(run, method, size), plain(row) | {"test_rows": len(run.sample.labels)})
+    write_json(_row_path(run, method, size), plain(row) | {"test_rows": len(data.labels)})
 
 
 def _fitted(run: Context, method: str, sizes: Sequence[int]) -> Iterator[tuple[int, Any, float]]:

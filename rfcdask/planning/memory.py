@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from dask.utils import format_bytes
 
 from rfcdask.features.lazy import FEATURE_BLOCK_BYTES
 from rfcdask.features.methods import METHODS
+from rfcdask.linear.kernel.base import ALPHAS
 from rfcdask.linear.sgd.optimizer import FULL_FEATURES, preconditioner_rows
 from rfcdask.linear.sgd.step import CHUNK_BYTES, blocks_mixed
 from rfcdask.planning.work import HELDOUT_ROWS, Resources, Workload, keeps_features
@@ -27,7 +29,7 @@ READING = 2.5  # blocks that one thread holds while it reads one: compressed, de
 WRITING = 2.0
 SENDING = 4.0  # copies of a row on its way: in its task, in the answer, in buffers of both ends
 ERROR_TILE = 512
-_BLOCKS = ("blocks being read", "blocks of features")
+_BLOCKS = ("blocks being read", "blocks of features", "blocks to learn from")
 _REMEDIES = {
     "values of candidates": "fewer candidates (n_candidates)",
     "drawn candidates": "fewer candidates (n_candidates)",
@@ -38,6 +40,8 @@ _REMEDIES = {
     "their features": "fewer compared rows or features (n_components)",
     "kernel errors": "fewer test rows",
     "preconditioner": "fewer features (n_components)",
+    "features that learn": "fewer features (n_components)",
+    "rows to try widths on": "a number for gamma, and fewer columns",
 }
 
 Parts = dict[str, float]
@@ -94,6 +98,9 @@ def _train_parts(work: Workload, place: Resources) -> Parts:
     mixed = blocks_mixed(blocks, work.x_block)
     alive = min(blocks, mixed + max(mixed, place.threads))
     mine = alive if workers == 1 else min(alive, mixed * -(-(alive // mixed + 2) // workers))
+    if work.learns:
+        rows = float((mine + 1 + place.threads_per_worker) * work.x_block)
+        return {"blocks to learn from": rows, "features that learn": _learned_bytes(work)}
     # One more is on its way, and a few chunks of features, each made of rows that were gathered.
     held = float((mine + 1) * work.x_block + 3 * (place.threads_per_worker + 1) * CHUNK_BYTES)
     if keeps_features(work, place):
@@ -104,17 +111,35 @@ def _train_parts(work: Workload, place: Resources) -> Parts:
     return {"blocks of features": held, "preconditioner": float(geometry + model)}
 
 
+def _learned_bytes(work: Workload) -> float:
+    """Return the bytes of features that learn: their moments, the best ones, copies on the way."""
+    heads = len(ALPHAS) * work.outputs
+    return 8.0 * (work.columns + 2 + heads) * work.n_components * 8
+
+
+def _trial_parts(work: Workload) -> Parts:
+    """Return what choosing the width holds: the sample, on its way and in two orders."""
+    rows = 3.0 * work.learned_sample * (work.columns * work.value_bytes + 12)
+    return {"rows to try widths on": rows, "features that learn": 2 * _learned_bytes(work)}
+
+
 def _driver_parts(work: Workload, place: Resources) -> Parts:
     """Return what this process holds apart from blocks."""
     found: list[Parts] = [{}]
     if "fit" in work.steps:
         found.append(_fit_parts(work, place))
+    if work.learns and "train" in work.steps:
+        found.append(_trial_parts(work))
     if "compare" in work.steps:
         beside = _compare_parts(work, place)
         for method in work.methods:
             fitted = work.with_map(method, max(work.sizes))
-            selects = METHODS[method].selects
-            found.append(beside | (_fit_parts(fitted, place) if selects else {}))
+            if METHODS[method].selects:
+                found.append(beside | _fit_parts(fitted, place))
+            elif METHODS[method].learns:
+                found.append(beside | _trial_parts(replace(fitted, rows=work.compare_rows)))
+            else:
+                found.append(beside)
     return max(found, key=_total)
 
 

@@ -138,6 +138,7 @@ def plan(
     X: Any,
     y: Any = None,
     *,
+    method: str = "compressed",
     n_components: int = 500,
     n_candidates: int = 5000,
     n_rows: int = 5000,
@@ -162,6 +163,10 @@ def plan(
     X : Dataset or dask array of shape (n, p)
     y : dask array, optional
         Labels; those of a Dataset are known.
+    method : str
+        The map of the model. With "learned" the step "train" is that of a
+        :class:`KernelClassifier`, with its trials of widths, and "fit" takes nothing: features are
+        chosen by training.
     n_components, n_candidates, n_rows, n_pairs, refine
         As in :class:`CompressedFeatures`.
     epochs, persist
@@ -195,7 +200,9 @@ def plan(
     """
     matrix, labels, n_classes = _rows_and_labels(X, y)
     counts = {"n_components": n_components, "n_candidates": n_candidates, "epochs": epochs}
-    check_methods(methods)
+    check_methods((method, *methods))
+    learns = METHODS[method].learns
+    steps = [step for step in steps if not (learns and step == "fit")]
     _check(steps, counts | {"n_rows": n_rows, "compare_rows": compare_rows})
     n = int(matrix.shape[0])
     work = Workload(
@@ -219,6 +226,7 @@ def plan(
         compare_rows=min(compare_rows, n),
         test_rows=min(test_rows, max(n // 5, 1)),
         error_rows=min(error_rows, test_rows, max(n // 5, 1)),
+        learns=learns,
     )
     place = find_resources(client)  # before the probe, which leaves some memory behind
     expected: dict[str, float | None] = dict.fromkeys(work.steps)
@@ -226,7 +234,7 @@ def plan(
         from rfcdask.planning.speed import expected_seconds, probe_rates
 
         expected = dict(expected_seconds(work, probe_rates(matrix, work, client), place))
-    return _assemble(work, place, expected, dest)
+    return _assemble(method, work, place, expected, dest)
 
 
 def _rows_and_labels(X: Any, y: Any) -> tuple[DaskArray, Any, int]:
@@ -253,7 +261,7 @@ def _check(steps: Sequence[str], counts: dict[str, int]) -> None:
 
 
 def _assemble(
-    work: Workload, place: Resources, expected: dict[str, float | None], dest: Any
+    method: str, work: Workload, place: Resources, expected: dict[str, float | None], dest: Any
 ) -> Plan:
     found = peaks(work, place)
     known = [seconds for seconds in expected.values() if seconds is not None]
@@ -273,7 +281,8 @@ def _assemble(
             "driver": _shares(found.driver_parts, place.driver_base),
         },
         problems=find_problems(work, place, found, dest),
-        settings={name: getattr(work, name) for name in of_work}
+        settings={"method": method}
+        | {name: getattr(work, name) for name in of_work}
         | {name: getattr(place, name) for name in of_place}
         | {"features_kept": keeps_features(work, place)},
     )

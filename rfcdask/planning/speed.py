@@ -21,7 +21,18 @@ from rfcdask.kernels.arrays import Array, DaskArray, Matrix
 from rfcdask.kernels.hot_loop import CosineBlock
 from rfcdask.kernels.threads import available_cpus, map_tiles, one_blas_thread
 from rfcdask.linear.checks import dense
-from rfcdask.linear.sgd.losses import HINGE
+from rfcdask.linear.kernel.base import ALPHAS, START_VISITS, default_epochs
+from rfcdask.linear.kernel.optimize import (
+    Objective,
+    OptimizerConfig,
+    TrainingRows,
+    input_scaling,
+    steps_of,
+    train_in_memory,
+)
+from rfcdask.linear.kernel.stream import SAMPLE_BLOCKS
+from rfcdask.linear.kernel.width import trial_visits
+from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, HINGE, SOFTMAX
 from rfcdask.linear.sgd.optimizer import fit_preconditioner, preconditioner_rows
 from rfcdask.linear.sgd.step import TrainingConfig, TrainingState, train_on_blocks
 from rfcdask.planning.memory import columns_fetched
@@ -35,11 +46,13 @@ from rfcdask.selection.target import RowTarget
 # Measured by whole runs, not derived: mixing blocks, shuffling rows and handing models on beside
 # making features and learning; what a comparison takes beside the products that are counted.
 HANDLING, COMPARING = 4.0, 1.7
+HANDLING_ROWS = 1.3  # the same where no features are made beside learning
 GUESSING = 1.4  # what columns cost with the entries that are computed to guess them
 PASS = 20  # what going over a value in memory costs, in multiplications of a matrix product
 PICK_CANDIDATES = 1000  # for so many candidates `Rates.pick` is measured
 PROBE_VALUES = 4_000_000  # feature values that are computed to see how fast that goes
 _PROBE_ROWS, _PROBE_STEPS = 1000, 4
+LEARNING_BATCH = 256
 
 
 @dataclass(frozen=True)
@@ -54,6 +67,7 @@ class Rates:
     step: float  # of one step of refinement
     pick: float  # of one step of a greedy solver
     task: float  # that a task costs by itself
+    learn_features: float = 0.0  # to learn from a row once, features included
 
 
 def expected_seconds(work: Workload, rates: Rates, place: Resources) -> dict[str, float]:
@@ -96,11 +110,23 @@ def _train(work: Workload, rates: Rates, place: Resources) -> float:
 
     Both overlap on a quiet machine with threads to spare; here they are taken one after another.
     """
+    if work.learns:
+        return _learned(work, rates, place)
     make = work.rows * (rates.read + rates.evaluate) + len(work.block_rows) * rates.task
     make, learning = HANDLING * make / max(place.threads, 1), HANDLING * work.rows * rates.learn
     if keeps_features(work, place):
         return rates.precondition + make + work.epochs * learning
     return rates.precondition + work.epochs * (make + learning)
+
+
+def _learned(work: Workload, rates: Rates, place: Resources) -> float:
+    """Return the time of choosing the width and of all epochs in which the features learn."""
+    visits = work.rows * work.epochs
+    trials = trial_visits(visits) + min(START_VISITS, visits)
+    reading = (work.rows * rates.read + len(work.block_rows) * rates.task) / max(place.threads, 1)
+    sample = reading * min(1.0, SAMPLE_BLOCKS / len(work.block_rows))
+    learning = (visits + trials) * rates.learn_features
+    return sample + HANDLING_ROWS * (work.epochs * reading + learning)
 
 
 def _transform(work: Workload, rates: Rates, place: Resources) -> float:
@@ -114,6 +140,8 @@ def _compare(work: Workload, rates: Rates, place: Resources) -> float:
     """Return the time of fitting all maps at all sizes and measuring each."""
     found = _gather(work, rates, place)
     for method in work.methods:
+        if METHODS[method].selects:  # once, for all sizes
+            found += _select(replace(work.with_map(method, max(work.sizes)), refine=0), rates)
         for size in work.sizes:
             found += _one_map(work.with_map(method, size), method, rates, place, work.n_components)
     return COMPARING * found
@@ -126,7 +154,11 @@ def _one_map(work: Workload, method: str, rates: Rates, place: Resources, probed
     evaluate = rates.evaluate * j / probed
     found = 0.0
     if METHODS[method].selects:
-        found += _select(work, replace(rates, step=rates.step * (0.3 + 0.7 * j / probed)))
+        found += work.refine * rates.step * (0.3 + 0.7 * j / probed)
+    elif METHODS[method].learns:
+        visits = work.compare_rows * default_epochs(work.compare_rows)
+        visits += trial_visits(visits) + min(START_VISITS, visits)
+        found += visits * rates.learn_features * j / probed
     elif method == "jl":
         evaluate = rates.evaluate * work.n_candidates / probed
         found += rows * 2 * work.n_candidates * j / rates.products
@@ -142,7 +174,10 @@ def _one_map(work: Workload, method: str, rates: Rates, place: Resources, probed
 def probe_rates(X: DaskArray, work: Workload, client: Any) -> Rates:
     """Measure the rates on one real block, where blocks are computed, and in this process."""
     read, task, block = _read_one(X, client)
-    settings = (work.n_components, work.outputs, work.rows, "train" in work.steps)
+    trains = "train" in work.steps
+    fixed, learned = trains and not work.learns, trains and work.learns
+    learned |= "compare" in work.steps and any(METHODS[name].learns for name in work.methods)
+    settings = (work.n_components, work.outputs, work.rows, fixed, learned)
     found = compute(delayed(measure_block, pure=False)(block, *settings), client)
     return Rates(
         read=read,
@@ -175,23 +210,43 @@ def _read_one(X: DaskArray, client: Any) -> tuple[float, float, Any]:
 
 
 def measure_block(
-    block: Matrix, n_components: int, outputs: int, n_rows: int, learns: bool
+    block: Matrix, n_components: int, outputs: int, n_rows: int, fixed: bool, learned: bool
 ) -> dict[str, float]:
     """Return seconds per row to evaluate features and to learn from them, by one thread."""
     rows = int(np.clip(PROBE_VALUES // n_components, 256, block.shape[0]))
     X = dense(block[:rows])
     rng = np.random.default_rng(0)
-    evaluator = CosineBlock.make(
-        rng.normal(size=(X.shape[1], n_components)) / max(float(np.abs(X).mean()), 1e-6),
-        rng.uniform(0, 2 * np.pi, n_components),
-        np.full(n_components, np.sqrt(2 / n_components)),
-        X.dtype,
-    )
+    spread = max(float(np.abs(X).mean()), 1e-6)
+    frequencies = rng.normal(size=(X.shape[1], n_components)) / spread
+    phases = rng.uniform(0, 2 * np.pi, n_components)
+    scales = np.full(n_components, np.sqrt(2 / n_components))
+    evaluator = CosineBlock.make(frequencies, phases, scales, X.dtype)
     with one_blas_thread():
         evaluator(X[:16])
         evaluate, Z = min((_timed(lambda: evaluator(X)) for _ in range(2)), key=lambda t: t[0])
         found = {"evaluate": evaluate / rows, "learn": 0.0, "precondition": 0.0}
-        return found | (_learning(Z, outputs, n_rows, rng) if learns else {})
+        found |= _learning(Z, outputs, n_rows, rng) if fixed else {}
+        if learned:
+            found["learn_features"] = _learning_features(X, frequencies, phases, scales, outputs)
+        return found
+
+
+def _learning_features(
+    X: Array, frequencies: Array, phases: Array, scales: Array, outputs: int
+) -> float:
+    """Return the seconds to learn from a row once, features and as many heads as penalties."""
+    rows, rng = len(X), np.random.default_rng(0)
+    loss = SOFTMAX if outputs > 1 else CLASSIFIER_LOSSES[("log_loss", "ovr")]
+    objective = Objective(loss=loss, n_outputs=outputs, alphas=ALPHAS)
+    steps = steps_of([rows], LEARNING_BATCH)
+    scaling = input_scaling(X, frequencies)
+    config = OptimizerConfig(objective, scaling, scales, LEARNING_BATCH, steps, True, 1.0)
+    labels = rng.integers(0, max(outputs, 2), rows)
+    data = TrainingRows(X, labels, np.ones(rows, np.float32))
+    state = config.start(frequencies, phases)
+    train_in_memory(config, state, data.take(slice(0, 64)), 64, rng)  # compiled before it is timed
+    seconds, _ = _timed(lambda: train_in_memory(config, state, data, rows, rng))
+    return seconds / rows
 
 
 def _learning(Z: Array, outputs: int, n_rows: int, rng: np.random.Generator) -> dict[str, float]:

@@ -15,6 +15,9 @@ from rfcdask.execution.failures import workers_of
 from rfcdask.features.compressed import memory_budget
 from rfcdask.features.methods import METHODS
 from rfcdask.kernels.threads import available_cpus
+from rfcdask.linear.kernel.base import SAMPLE_BYTES, SAMPLE_ROWS
+from rfcdask.linear.kernel.stream import SAMPLE_BLOCKS
+from rfcdask.linear.kernel.width import LARGEST_HELD
 from rfcdask.linear.sgd.training import memory_for_features
 
 STEPS = ("fit", "transform", "train", "compare")
@@ -47,6 +50,7 @@ class Workload:
     compare_rows: int = 0
     test_rows: int = 0
     error_rows: int = 0
+    learns: bool = False  # whether the features learn in training
 
     @property
     def value_bytes(self) -> int:
@@ -73,6 +77,12 @@ class Workload:
     def sampled(self) -> int:
         """Rows that are fetched to choose features on, apart from those held out."""
         return self.n_rows if self.n_pairs is None else 2 * self.n_pairs
+
+    @property
+    def learned_sample(self) -> int:
+        """Rows that are fetched to try widths on, and to judge features that learn."""
+        fitting = max(SAMPLE_BYTES // (4 * self.columns), 2000)
+        return min(self.rows, min(SAMPLE_ROWS, fitting) + LARGEST_HELD)
 
     def with_map(self, method: str, size: int) -> Workload:
         """Return the work of fitting one map of a comparison."""
@@ -143,7 +153,7 @@ def _free_memory() -> int:
 
 def keeps_features(work: Workload, place: Resources) -> bool:
     """Tell whether training keeps the features of all rows."""
-    if "train" not in work.steps:
+    if "train" not in work.steps or work.learns:
         return False
     if work.persist == "auto":
         return work.epochs > 1 and work.all_features <= place.persist_budget
@@ -153,7 +163,7 @@ def keeps_features(work: Workload, place: Resources) -> bool:
 def count_tasks(work: Workload, place: Resources) -> int:
     """Return the tasks of all steps: one or two for each block and pass."""
     blocks = len(work.block_rows)
-    found = 0
+    found = 2 * min(blocks, SAMPLE_BLOCKS) if work.learns else 0
     if "fit" in work.steps or "compare" in work.steps:
         found += min(blocks, work.sampled)
     if work.writes:
@@ -171,4 +181,6 @@ def count_bytes_read(work: Workload, place: Resources) -> int:
     if "train" in work.steps:
         passes += 1 if keeps_features(work, place) else work.epochs
     rows = min(work.sampled + HELDOUT_ROWS, work.rows) if "fit" in work.steps else 0
+    if work.learns and "train" in work.steps:
+        rows += work.learned_sample
     return passes * whole + rows * work.columns * work.itemsize

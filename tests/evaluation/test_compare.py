@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import RidgeClassifier as SklearnRidge
 
 import rfcdask as rf
-from rfcdask.evaluation.compare import model_bytes
+from rfcdask.evaluation.compare import Split, measure, model_bytes
 from rfcdask.features.methods import METHODS
 from rfcdask.kernels.arrays import Array
 from rfcdask.kernels.seeds import draw_rows, stream
@@ -83,6 +83,20 @@ def test_learned_features_are_judged_with_their_own_model() -> None:
     (row,) = rf.compare(X, y, maps, n_components=15, model=ridge, random_state=1)
     ridge.fit(own.features_.transform(X[train]), y[train])
     assert row["accuracy"] == ridge.score(own.features_.transform(X[test]), y[test])
+
+
+def test_further_rows_confirm_an_accuracy() -> None:
+    X, y = digits()
+    data = Split(X[:500], y[:500], X[500:800], y[500:800])
+    features = rf.RandomFeatures(30, random_state=0).fit(X[:500])
+    more = (X[800:1300], y[800:1300])
+    row = measure("random", 30, features, 1.0, None, data, 0, n_points=100, more=more)
+    exact = SklearnRidge().fit(features.transform(X[:500]), y[:500])
+    for name, part in (("accuracy", data[2:]), ("confirmed_accuracy", more)):
+        assert row[name] == pytest.approx(
+            exact.score(features.transform(part[0]), part[1]), abs=0.01
+        )
+    assert row["confirmed_rows"] == 500
 
 
 def test_own_maps_and_models_strings_and_a_cluster(cluster_client: Any) -> None:

@@ -42,6 +42,27 @@ def test_paired_features_are_cosines_then_sines() -> None:
     np.testing.assert_allclose(f.transform(X), Z, atol=2e-5)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"solver": "frank-wolfe"},
+        {"label_weight": 5.0, "n_candidates": 60},
+        {"phases": "paired"},
+    ],
+)
+def test_one_selection_gives_every_size(changes: dict[str, object]) -> None:
+    settings = {"n_candidates": 200, "n_rows": 200, "refine": 5, "random_state": 0} | changes
+    found = rf.CompressedFeatures(**settings).fit_sizes(X, y, sizes=(10, 40, 20))
+    for size, (one, seconds) in zip((10, 40, 20), found, strict=True):
+        alone = rf.CompressedFeatures(size, **settings).fit(X, y)
+        assert one.get_params() == alone.get_params()
+        for name in ("selected_", "weights_", "frequencies_", "phases_"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(alone, name))
+        assert one.heldout_error_ == alone.heldout_error_
+        assert seconds > 0
+
+
 @pytest.mark.parametrize("solver", ["giga", "frank-wolfe", "pursuit"])
 @pytest.mark.parametrize("refit", [True, False])
 def test_exactly_j_distinct_features(solver: str, refit: bool) -> None:

@@ -48,6 +48,10 @@ def _pid() -> int:
 
 
 def work(dataset: Any, settings: dict[str, Any]) -> None:
+    if settings.get("method") == "learned":
+        own = {name: settings[name] for name in ("n_components", "epochs")}
+        rf.KernelClassifier(random_state=0, **own).fit(dataset.X, dataset.y)
+        return
     names = ("n_components", "n_candidates", "n_rows", "n_pairs", "refine")
     chosen = {name: settings[name] for name in names if name in settings}
     features = rf.CompressedFeatures(random_state=0, **chosen).fit(dataset.X, dataset.y)

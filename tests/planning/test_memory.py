@@ -26,6 +26,12 @@ SMALL_WIDE: dict[str, Any] = {
     "block_size": "16MB",
     "plan": {"n_components": 100, "n_candidates": 1000, "n_rows": 1500, "refine": 20, "epochs": 2},
 }
+LEARNED: dict[str, Any] = {
+    "rows": 300_000,
+    "columns": 40,
+    "block_size": "8MB",
+    "plan": {"method": "learned", "n_components": 300, "epochs": 1},
+}
 LONG_NARROW: dict[str, Any] = {
     "rows": 1_000_000,
     "columns": 10,
@@ -67,6 +73,11 @@ def _check(found: dict[str, Any]) -> None:
 @pytest.mark.parametrize("where", [pytest.param("local", marks=pytest.mark.slow), "threads"])
 def test_small_and_wide(where: str, tmp_path: Path) -> None:
     _check(_measured(SMALL_WIDE, where, tmp_path))
+
+
+@pytest.mark.parametrize("where", [pytest.param("local", marks=pytest.mark.slow), "threads"])
+def test_features_that_learn(where: str, tmp_path: Path) -> None:
+    _check(_measured(LEARNED, where, tmp_path))
 
 
 @pytest.mark.slow

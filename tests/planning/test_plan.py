@@ -86,6 +86,27 @@ def test_a_probe_on_a_cluster(cluster_client: Any) -> None:
     assert plan.seconds > 0
 
 
+def test_features_that_learn_are_planned_as_training() -> None:
+    X, y = _data(), da.zeros(10_000, chunks=1000, dtype=np.int8)
+    plan = rf.plan(X, y, method="learned", epochs=3, **SMALL)
+    assert set(plan.steps) == {"train"}
+    assert plan.steps["train"] > 0
+    sampled = 10_000 * 5 * 4
+    assert plan.bytes_read == 3 * 10_000 * (5 * 4 + 1) + sampled
+    assert not plan.settings["features_kept"]
+    more = rf.plan(X, y, method="learned", epochs=3, probe=False, **SMALL | {"n_components": 10**6})
+    assert more.peak_driver_bytes > plan.peak_driver_bytes + 10**6 * 5 * 8
+
+
+def test_time_of_learning_follows_the_rows() -> None:
+    rates = Rates(1e-6, 2e-6, 3e-6, 0.5, 1e11, 0.02, 1e-4, 1e-3, 5e-6)
+    work, place = _work(learns=True, steps=("train",)), _place()
+    once = expected_seconds(work, rates, place)["train"]
+    twice = expected_seconds(_work(learns=True, steps=("train",), epochs=10), rates, place)["train"]
+    assert once >= 5 * 1_000_000 * 5e-6  # every row five times, and trials of widths
+    assert 1.9 < twice / once < 2.0
+
+
 def test_bytes_are_those_of_the_data() -> None:
     X, y = _data(), da.zeros(10_000, chunks=1000, dtype=np.int8)
     row, gathered = 5 * 4 + 1, (500 + 1000) * 5 * 4

@@ -8,7 +8,7 @@ go on to a training on more rows (successive halving).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -77,14 +77,28 @@ def choose_width(
     """
     trials: list[Trial] = []
     left = list(gammas)
-    for number, (visits, keep, part) in enumerate(ROUNDS):
-        if number > 1 and visits > all_visits / part:
-            break
-        found = [try_width(gamma, min(visits, -(-all_visits // part))) for gamma in left]
+    for visits, keep in _rounds(all_visits):
+        found = [try_width(gamma, visits) for gamma in left]
         found.sort(key=lambda trial: -trial.loss)
         trials += found
         left = [trial.gamma for trial in found[-keep:]]
     return trials
+
+
+def _rounds(all_visits: int) -> Iterator[tuple[int, int]]:
+    """Yield the rows that a trial of each round learns from, and the widths that are left then."""
+    for number, (visits, keep, part) in enumerate(ROUNDS):
+        if number > 1 and visits > all_visits / part:
+            return
+        yield min(visits, -(-all_visits // part)), keep
+
+
+def trial_visits(all_visits: int) -> int:
+    """Return the rows that all trials together learn from."""
+    total, tried = 0, len(FACTORS)
+    for visits, keep in _rounds(all_visits):
+        total, tried = total + tried * visits, keep
+    return total
 
 
 def held_rows(n_rows: int, fraction: float) -> int:

@@ -40,6 +40,8 @@ class Measured:
     fit_seconds: float | None = None
     micros: float | None = None
     size: float | None = None
+    confirmed: float | None = None
+    """The accuracy on rows by which nothing was chosen."""
 
     @property
     def title(self) -> str:
@@ -80,7 +82,14 @@ def section(results: Results, name: str) -> dict[str, Any]:
 
 def comparison_of(results: Results) -> list[Measured]:
     """Return the rows of the comparison."""
-    measured = ("kernel_error", "accuracy", "fit_seconds", "microseconds_per_row", "model_bytes")
+    measured = (
+        "kernel_error",
+        "accuracy",
+        "fit_seconds",
+        "microseconds_per_row",
+        "model_bytes",
+        "confirmed_accuracy",
+    )
     return [
         Measured(
             str(row.get("method", "?")),
@@ -145,7 +154,8 @@ def recommend(results: Results) -> dict[str, str]:
     majority = max(counts) / sum(counts) if sum(counts) > 0 else None
     linear = finite(section(results, "linear").get("accuracy"))
     best = best_accuracy(rows)
-    judge = _Judge(rows, tested, linear, majority, best)
+    more = [finite(row.get("confirmed_rows")) or 0 for row in results.get("comparison") or ()]
+    judge = _Judge(rows, tested, linear, majority, best, int(min(more, default=0)))
     if best is None:
         return judge.without_accuracy(results)
     if linear is not None and as_accurate(linear, best.accuracy or 0, tested):
@@ -159,6 +169,7 @@ def recommend(results: Results) -> dict[str, str]:
     sentences = [
         judge.why(pick, best, equal),
         judge.other_side(pick, equal),
+        judge.confirmed(pick),
         judge.bargain(pick),
         judge.plain_features(pick),
         judge.against_linear(pick.accuracy or 0),
@@ -186,6 +197,7 @@ class _Judge:
     linear: float | None
     majority: float | None
     best: Measured | None
+    confirming: int = 0  # further rows, on which nothing was chosen
 
     @property
     def _digits(self) -> int:
@@ -243,14 +255,40 @@ class _Judge:
         rival = best_accuracy([r for r in rivals if r.features == pick.features] or rivals)
         if rival is None:
             return ""
-        named = rival == best_accuracy(row for row in self.rows if row.method != pick.method)
+        named = self._named(rival, pick)
         said, accuracy = [], self._percent(rival.accuracy)
         if rival in equal:
             said.append(f"{rival.sized} {rival.verb()} equally accurate ({accuracy})")
         elif not named:
             said.append(f"{rival.sized} {rival.verb('reaches', 'reach')} {accuracy}")
         said += filter(None, [_speed(pick, rival)])
+        largest = best_accuracy(rivals)
+        if largest and largest != rival and not self._named(largest, pick):
+            reaches = largest.verb("reaches", "reach")
+            said.append(f"{largest.sized} {reaches} {self._percent(largest.accuracy)}")
         return _upper("; ".join(said)) + "." if said else ""
+
+    def _named(self, row: Measured, pick: Measured) -> bool:
+        """Tell whether the sentence before has named a row beside the pick."""
+        return row in (self.best, best_accuracy(r for r in self.rows if r.method != pick.method))
+
+    def confirmed(self, pick: Measured) -> str:
+        """Say what the pick and the best of the other side reach on rows that chose nothing."""
+        rivals = [r for r in self.rows if (r.is_ours if pick.is_nystroem else r.is_nystroem)]
+        rival = best_accuracy(rivals)
+        if pick.confirmed is None:
+            return ""
+        said = (
+            f"On {count(self.confirming)} further rows, by which nothing was chosen, "
+            f"{'they reach' if pick.verb() == 'are' else 'it reaches'} "
+            f"{self._percent(pick.confirmed)}"
+        )
+        if rival is None or rival.confirmed is None:
+            return f"{said}."
+        low, high = sorted((pick.confirmed, rival.confirmed))
+        noise = as_accurate(low, high, self.confirming)
+        how = ", which is no difference beyond the sampling error" if noise else ""
+        return f"{said}, and {rival.sized} {self._percent(rival.confirmed)}{how}."
 
     def bargain(self, pick: Measured) -> str:
         """Name what is much faster for next to no accuracy: the choice is the reader's."""

@@ -233,6 +233,8 @@ def _against_measured(results: Results, planned: dict[str, Any]) -> list[Block]:
     """Compare with the phases that were planned; the others have no part in it."""
     steps = planned.get("steps") or PLANNED
     names = {PLANNED.get(str(step), str(step)) for step in steps}
+    if "compare" in names:  # it includes the selection
+        names.add("select")
     done = [phase for phase in results.get("phases") or () if phase.get("name") in names]
     took = [value for phase in done if (value := finite(phase.get("seconds"))) is not None]
     peaks = [value for phase in done if (value := finite(phase.get("peak_bytes"))) is not None]

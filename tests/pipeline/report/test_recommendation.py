@@ -49,6 +49,26 @@ def test_ours_wins_and_says_by_how_much() -> None:
     assert "A linear model on the raw columns reaches 64.0%, 29.1 points less." in reason
 
 
+@pytest.mark.parametrize(("confirmed", "noise"), [(0.849, True), (0.835, False)])
+def test_few_learned_features_stand_against_all_nystroem(confirmed: float, noise: bool) -> None:
+    rows = [
+        samples.row("learned", 50, accuracy=0.8495, microseconds_per_row=0.1),
+        samples.row("nystroem", 50, accuracy=0.823, microseconds_per_row=0.4),
+        samples.row("nystroem", 300, accuracy=0.8488, microseconds_per_row=3.5),
+    ]
+    rows[0]["confirmed_accuracy"], rows[1]["confirmed_accuracy"] = 0.851, 0.82
+    rows[2]["confirmed_accuracy"] = confirmed
+    rows = [row | {"confirmed_rows": 50_000, "kernel_error": None} for row in rows]
+    text, reason = said(rows, test_rows=50_000)
+    assert text == "Use 50 learned features."
+    assert "Nyström with 50 features reaches 82.3%" in reason
+    assert (
+        "On 50,000 further rows, by which nothing was chosen, they reach 85.1%, and Nyström with "
+        f"300 features {100 * confirmed:.1f}%" in reason
+    )
+    assert ("no difference beyond the sampling error" in reason) is noise
+
+
 def test_equally_accurate_takes_the_cheaper() -> None:
     rows = [
         samples.row("compressed", accuracy=0.9510, microseconds_per_row=1.2),
