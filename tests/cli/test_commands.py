@@ -84,8 +84,8 @@ def test_more_bad_input(name: str, call: Any, files: Path, model: Path) -> None:
 
 
 def test_what_will_not_fit_is_refused_first(call: Any, files: Path, store: Path) -> None:
-    size = ("--n-components", "2000000", "--n-candidates", "3000000")
-    done = run_cli("fit", "store.zarr", "bad", "--method", "compressed", *size, cwd=files)
+    size = ("--method", "compressed", "--n-components", "2000000", "--n-candidates", "3000000")
+    done = run_cli("fit", "store.zarr", "bad", *size, cwd=files)
     assert (done.returncode, done.stdout) == (3, "")
     assert "fewer candidates (n_candidates)" in done.stderr
     assert not list(files.glob("bad*"))
