@@ -11,7 +11,15 @@ import numpy as np
 
 from rfcdask.data.columns import Names, choose_columns
 from rfcdask.data.errors import DataError, faults_of, missing_extra
-from rfcdask.data.sources.base import BATCH_BYTES, Batch, SourceOptions, Survey, Tally, between
+from rfcdask.data.sources.base import (
+    BATCH_BYTES,
+    LARGEST_EXACT,
+    Batch,
+    SourceOptions,
+    Survey,
+    Tally,
+    between,
+)
 from rfcdask.data.sources.files import FileSource
 from rfcdask.execution.progress import track
 
@@ -88,9 +96,25 @@ class ParquetFiles(FileSource):
             if found != file.metadata.num_rows:
                 raise ValueError(f"{file.metadata.num_rows} rows are declared, {found} are there")
 
+    def _require_exact(self, columns: dict[str, Any], names: list[str]) -> None:
+        """Refuse whole numbers that a missing value beside them would round."""
+        if self.dtype.kind == "f" and names != [self.label]:
+            return  # the store holds floats in any case
+        for name in names:
+            if _is_beyond_floats(columns[name]):
+                raise DataError(
+                    f"{self.paths[0]}: column {name!r} holds whole numbers beyond 2**53, which are "
+                    "not read exactly where values are missing: fill or drop the rows with missing "
+                    "values first, or write that column as float64."
+                )
+
     def _arrays(self, batch: Any) -> Batch:
         columns = {name: batch.column(name) for name in batch.schema.names}
         holes = any(columns[name].null_count for name in self.features)
+        if holes:  # one missing value makes floats of all columns
+            self._require_exact(columns, self.features)
+        if self.label is not None and columns[self.label].null_count:
+            self._require_exact(columns, [self.label])
         dtype = np.result_type(self.dtype, np.float32) if holes else self.dtype
         X = np.empty((batch.num_rows, len(self.features)), dtype)
         for place, name in enumerate(self.features):
@@ -99,6 +123,17 @@ class ParquetFiles(FileSource):
             return Batch(X, None)
         y = np.asarray(columns[self.label].to_numpy(zero_copy_only=False))
         return Batch(X, y.astype(object) if y.dtype.kind in "UST" else y)
+
+
+def _is_beyond_floats(column: Any) -> bool:
+    """Whether these are whole numbers of which float64 does not hold each."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_integer(column.type) or column.type.bit_width < 64:
+        return False
+    low, high = pc.min_max(column).as_py().values()
+    return max(-(low or 0), high or 0) > LARGEST_EXACT
 
 
 def names_in_parquet(path: str) -> list[str]:

@@ -360,3 +360,23 @@ def test_looking_at_a_url_does_not_fetch_the_file(web):
     assert expand(path) == [path]
     assert detect_format(path) == "csv"
     assert _Answers.sent < HUGE / 2  # what lies in buffers is sent
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("hole", ["big", "small", "label"])
+def test_large_whole_numbers_beside_missing_ones(tmp_path, hole, sign):
+    big = [sign * (2**53 + 1 + i) for i in range(6)]
+    table = {"big": big, "small": list(range(6)), "label": [0, 1] * 3}
+    if hole == "label":
+        table = {"small": table["small"], "label": big}
+    whole = {k: list(v) for k, v in table.items()}
+    table[hole] = [*table[hole][:5], None]
+    pq.write_table(pa.table(table), tmp_path / "a.parquet")
+    options = {"nan": "drop", "task": "regression" if hole == "label" else "auto"}
+    with pytest.raises(DataError, match=r"whole numbers beyond 2\*\*53.*fill or drop the rows"):
+        rf.ingest(tmp_path / "a.parquet", tmp_path / "a.zarr", **options)
+    rows = pa.table({k: v[:5] for k, v in whole.items()})  # the remedy
+    pq.write_table(rows, tmp_path / "a.parquet")
+    found = rf.ingest(tmp_path / "a.parquet", tmp_path / "a.zarr", **options)
+    if hole != "label":
+        assert found.X.compute()[:, 0].tolist() == big[:5]
