@@ -124,6 +124,14 @@ def _feature_map(model: dict[str, Any], chosen: dict[str, Any]) -> str | None:
     kept = finite(model.get("n_components")) or finite(chosen.get("chosen_size"))
     candidates, rows = chosen.get("n_candidates"), chosen.get("n_rows")
     method = model.get("method") or chosen.get("method")
+    if method == "learned":  # the selection of the report is that of another map
+        return _listed(
+            [
+                title_of(method),
+                f"{count(kept)} features" if kept else None,
+                "trained with the model on all rows to learn from",
+            ]
+        )
     said = [
         title_of(str(method)),
         f"{count(kept)} features" if kept else None,

@@ -102,6 +102,15 @@ def test_the_plan_is_held_against_the_phases_it_was_made_for() -> None:
     assert "ratio" not in words(render(samples.results(plan=plan, phases=None)))
 
 
+def test_learned_features_show_no_selection_of_theirs() -> None:
+    found = samples.results()
+    found["model"] = found["model"] | {"method": "learned"}
+    page = render(found)
+    assert "trained with the model on all rows to learn from" in page
+    assert "of 5,000 candidates" not in page
+    assert "relative kernel error on held-out pairs" not in page
+
+
 def test_a_given_recommendation_is_kept() -> None:
     said = {"text": "Use your head.", "reason": "It is there."}
     shown = words(render(samples.results(recommendation=said)))
