@@ -326,7 +326,7 @@ STYLES: dict[str, Row] = {
     "compressed": {"color": "#1f4fd8", "marker": "o", "linewidth": 2},
     "compressed, paired": {"color": "#1f4fd8", "marker": "x", "linestyle": "--"},
     "compressed, labels": {"color": "#b8480c", "marker": "D"},
-    "learned": {"color": "#b8480c", "marker": "*", "linewidth": 2, "markersize": 8},
+    "learned": {"color": "#4a0a14", "marker": "*", "linewidth": 2, "markersize": 8},
     "Nyström": {"color": "#92259c", "marker": "s", "linestyle": "--"},
     "Nyström, RPCholesky": {"color": "#6e3049", "marker": "^", "linestyle": "--"},
     "best of this rank": {"color": "black", "linestyle": ":"},
@@ -367,7 +367,7 @@ def _short(value: float) -> str:
     return f"{value:g}"
 
 
-def table_of(summary: list[Row], x: str, *, line: str = "method", digits: int = 4) -> str:
+def table_of(summary: list[Row], x: str, *, line: str = "method", digits: int = 3) -> str:
     """Return means and standard deviations as Markdown, one column for each value of x."""
     values = sorted({row[x] for row in summary})
     lines = [f"| {line} | " + " | ".join(f"{value:,}" for value in values) + " |"]
@@ -379,14 +379,17 @@ def table_of(summary: list[Row], x: str, *, line: str = "method", digits: int = 
     return "\n".join(lines)
 
 
-def print_table(summary: list[Row], x: str, *, line: str = "method", digits: int = 4) -> None:
+def print_table(summary: list[Row], x: str, *, line: str = "method", digits: int = 3) -> None:
     """Print what `table_of` returns."""
     print(table_of(summary, x, line=line, digits=digits))
 
 
 def _mean_and_spread(row: Row | None, digits: int) -> str:
+    """Return a mean with its spread, both cut at the place of the third digit of the mean."""
     if row is None:
         return ""
+    if row["mean"]:
+        digits = max(digits, 2 - math.floor(math.log10(abs(row["mean"]))))
     spread = "" if math.isnan(row["std"]) else f" ± {row['std']:.{digits}f}"
     return f"{row['mean']:.{digits}f}{spread}"
 

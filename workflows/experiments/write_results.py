@@ -28,7 +28,7 @@ def table(what: str, folder: Path = RESULTS) -> str:
     chosen = [row for row in found if all(str(row[k]) == v for k, v in wanted.items())]
     trials = sorted({row["trials"] for row in chosen})
     count = f"{trials[0]}" if len(trials) == 1 else f"{trials[0]} to {trials[-1]}"
-    digits = 1 if value.endswith("seconds") or value.endswith("MB") else 4
+    digits = 1 if value.endswith(("seconds", "MB")) else 3
     return f"{table_of(chosen, x, line=line, digits=digits)}\n\n{count} trials.\n"
 
 
