@@ -34,7 +34,8 @@ MEASURED = ("kernel_error", "accuracy", "fit_seconds", "microseconds_per_row", "
 """The columns with figures."""
 QUALITY = ("kernel_error", "accuracy")
 """The columns that are drawn by themselves, and of which the spread over repeats is told."""
-TIMED_ROWS = 20_000
+TIMED_ROWS, SLOW_ROWS, SLOW_SECONDS = 20_000, 4000, 0.04
+"""Rows of which transforms are timed; of maps that take so long for few rows, these are enough."""
 
 
 class Split(NamedTuple):
@@ -328,12 +329,15 @@ def measure(
 
 def _seconds_per_row(feature_map: Any, rows: Matrix) -> float:
     """Return the best of three transforms of rows in memory, by the row."""
-    rows = rows[:TIMED_ROWS]
-    times = []
-    for _ in range(3):
+
+    def seconds(rows: Matrix) -> float:
         start = time.perf_counter()
         feature_map.transform(rows)
-        times.append(time.perf_counter() - start)
+        return time.perf_counter() - start
+
+    slow = seconds(rows[:SLOW_ROWS]) > SLOW_SECONDS
+    rows = rows[: SLOW_ROWS if slow else TIMED_ROWS]
+    times = [seconds(rows) for _ in range(3)]
     return float(min(times) / rows.shape[0])
 
 
