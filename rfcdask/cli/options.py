@@ -40,7 +40,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Function], Function]
 RENAMED = {
     "--candidates": "--n-candidates",
-    "--columns": "--n-columns",
     "--components": "--n-components",
     "--drop-nan": "--nan drop",
     "--from": "--source",

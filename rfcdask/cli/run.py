@@ -171,7 +171,8 @@ def _text(result: dict[str, Any]) -> str:
     lines.append(f"{result['model']}: {parts}")
     if result.get("heldout_error") is not None:
         lines.append(f"kernel error on held-out pairs: {result['heldout_error']:.4g}")
-    columns = "standardized" if result["standardized"] else "as they are, all in -1..1"
+    left = "encoded by their kind" if result["table"] else "as they are, all in -1..1"
+    columns = "standardized" if result["standardized"] else left
     lines.append(
         f"trained on {result['rows']:,} rows in {result['seconds']:.1f} s, columns {columns}"
     )

@@ -42,6 +42,8 @@ class Saved(NamedTuple):
     features: Any
     learner: Any
     about: dict[str, Any]
+    table: Any = None
+    """What encodes the columns of a table before the first step, if anything does."""
 
     @property
     def data(self) -> dict[str, Any]:
@@ -51,6 +53,8 @@ class Saved(NamedTuple):
             return known
         first = self.whole[0] if hasattr(self.whole, "steps") else self.whole
         names, size = getattr(first, "feature_names_in_", None), int(first.n_features_in_)
+        if self.table is not None:
+            names = self.table.get_feature_names_out()
         return {
             "columns": size,
             "columns_in_file": size,
@@ -83,6 +87,10 @@ def load_model(path: str, *, predicts: bool) -> Saved:
         raise FileNotFoundError(f"{path} is not a saved model: give a folder that fit wrote.")
     about, model = describe(path).get("about"), load(path)
     steps = model.steps if isinstance(model, Pipeline) else [("model", model)]
+    table = None
+    if hasattr(steps[0][1], "spec_of_table") and len(steps) > 1:
+        (_, table), *steps = steps
+        model = Pipeline(steps)
     learner = steps[-1][1] if hasattr(steps[-1][1], "predict") else None
     if learner is None and predicts:
         raise ValueError(
@@ -92,7 +100,7 @@ def load_model(path: str, *, predicts: bool) -> Saved:
     if learner is not None and hasattr(learner, "features_"):  # its features learned with it
         before = [*before, ("features", learner.features_)]
     known = about if isinstance(about, dict) else {}
-    return Saved(model, Pipeline(before) if before else None, learner, known)
+    return Saved(model, Pipeline(before) if before else None, learner, known, table)
 
 
 @contextmanager
@@ -101,12 +109,35 @@ def rows_for(
 ) -> Iterator[Any]:
     """Open DATA with the columns that a model needs, in its order."""
     like, given = saved.data, reading_arguments(options)
+    if "columns" in given:
+        raise click.UsageError(
+            "--columns is for rows to learn from: a model takes new rows as those before."
+        )
 
     def read(place: Path) -> Any:
-        return _read_file(data, place, _as_before(data, like, given, labels), like, labels)
+        before = _as_before(data, like, given, labels, saved.table)
+        return _read_file(data, place, before, like, labels)
 
     with opened_data(data, options, client, read) as dataset:
+        _check_table(dataset, data, saved.table)
         yield matched(dataset, data, like)
+
+
+def _check_table(dataset: Any, path: str, table: Any) -> None:
+    """Refuse rows that were encoded by what was learned of another table, or not at all."""
+    found = dataset.attrs.get("table")
+    if table is None and found is not None:
+        others = [c["name"] for c in found["columns"] if c["kind"] != "number" or c.get("missing")]
+        raise DataError(
+            f"{path}: the model was fitted on numbers, and text, dates or missing values are in "
+            f"{quoted(others)}: give rows of numbers."
+        )
+    if table is not None and found != table.table_:
+        other = "were encoded by what was learned of another table than that of the model"
+        raise DataError(
+            f"the rows of {path} {other if found else 'are no encoded table, as the model takes'}: "
+            "give the file that they came from."
+        )
 
 
 def _read_file(path: str, place: Path, given: dict[str, Any], like: Known, labels: bool) -> Any:
@@ -139,9 +170,13 @@ def _in_words_of_the_model(error: Exception, like: Known) -> Exception:
     return error
 
 
-def _as_before(path: str, like: Known, given: dict[str, Any], labels: bool) -> dict[str, Any]:
+def _as_before(
+    path: str, like: Known, given: dict[str, Any], labels: bool, encoder: Any = None
+) -> dict[str, Any]:
     """Return how to read a file as that of the model was read, but for what is given."""
     known = {"scale": like.get("scale"), "task": like.get("task") or "auto"}
+    if encoder is None:
+        known["nan"] = "raise"  # the model knows of nothing to fill gaps with
     if like.get("projection"):
         known |= {"project": like["columns"], "random_state": like["projection"]["seed"]}
     kind = given.get("format") or detect_format(expand(path)[0])
@@ -149,15 +184,17 @@ def _as_before(path: str, like: Known, given: dict[str, Any], labels: bool) -> d
         known["n_columns"] = like["columns_in_file"]
     if not labels and kind in ("svmlight", "npz"):
         known["label"] = False
-    table = _table_as_before(path, kind, like, given, labels) if kind in ("csv", "parquet") else {}
+    table: dict[str, Any] = {}
+    if kind in ("csv", "parquet"):
+        table = _table_as_before(path, kind, like, given, labels, encoder)
     return {k: v for k, v in known.items() if v is not None} | given | table
 
 
 def _table_as_before(
-    path: str, kind: str, like: Known, given: dict[str, Any], labels: bool
+    path: str, kind: str, like: Known, given: dict[str, Any], labels: bool, encoder: Any
 ) -> dict[str, Any]:
     """Return how to read the columns that a model knows: by their names where both have some."""
-    wanted = like.get("column_names")
+    wanted = like.get("column_names") if encoder is None else encoder.spec_of_table().inputs
     names, named = _names_of_table(path, kind, given, wanted)
     label = given.get("label")
     place = None if label is None else choose_label(path, names, label)
@@ -170,7 +207,7 @@ def _table_as_before(
     if own in wanted:
         raise click.UsageError(f"--label {own} names a column that the model learned from.")
     return {
-        "columns": wanted,
+        "columns": wanted if encoder is None else encoder,
         "label": _label_by_name(names, wanted, own) if labels and label is not False else False,
         "check": lambda survey: note_left_out(path, survey.names.left_out, own),
     } | ({"header": True} if kind == "csv" else {})

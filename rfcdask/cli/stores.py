@@ -227,8 +227,20 @@ def show_model(path: str, as_json: bool, verify: bool = False) -> None:
     pairs = [("model", path), ("written by", f"rfcdask {record['version']}")]
     for name, step in record.get("steps", {record["class"]: record}).items():
         pairs.append((name, _as_call(step)))
+    pairs += _columns_of(path)
     pairs += [(k, str(v)) for k, v in _told(record.get("about") or {}).items()]
     show(data, _aligned([*pairs, ("bytes", f"{size:,}")]), as_json)
+
+
+def _columns_of(path: str) -> list[tuple[str, str]]:
+    """Return how the columns of a table are encoded before they come to a model, if they are."""
+    from rfcdask.persist.models import load
+
+    model = load(path)
+    first = model[0] if hasattr(model, "steps") else model
+    if not hasattr(first, "spec_of_table"):
+        return []
+    return [(f"column {name}", said) for name, said in first.describe()]
 
 
 def _as_call(step: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from rfcdask.data.errors import DataError
 from rfcdask.data.projection import SparseProjection
 from rfcdask.data.reader import Reader
 from rfcdask.data.sample import Rows, choose_rows, fetch_rows, rows_name
+from rfcdask.data.tables.spec import TableSpec
 from rfcdask.data.views import ColumnsReader, SmallerBlocksReader, StandardReader, split_readers
 from rfcdask.display.charts import bars
 from rfcdask.display.html import aligned, render_repr
@@ -112,6 +113,7 @@ class Dataset:
         kept = (key for key in ("columns", *_STATISTICS) if isinstance(self.attrs.get(key), list))
         chosen = {key: [self.attrs[key][place] for place in order] for key in kept}
         attrs = self.attrs | chosen | {"n_columns": len(order)}
+        attrs.pop("table", None)  # these are no longer the columns of the table
         return Dataset(ColumnsReader(self.reader, order), attrs, meta=self._meta)
 
     @property
@@ -309,6 +311,9 @@ class Dataset:
             found.append(("columns are", "standardized"))
         if self.projection is not None:
             found.append(("projected from", f"{self.projection.n_columns:,} columns"))
+        if "table" in attrs:
+            table = TableSpec.from_json(attrs["table"])
+            found += [(f"column {name}", said) for name, said in table.describe()]
         source = attrs.get("source")
         if isinstance(source, list):
             more = f" and {len(source) - 1} more" if len(source) > 1 else ""

@@ -15,6 +15,14 @@ class DataError(ValueError):
         super().__init__(redacted(message))
 
 
+class NotNumbersError(DataError):
+    """Text or a missing value where numbers belong; a table may be read with all its kinds."""
+
+    def __init__(self, message: str, missing: bool = False) -> None:
+        super().__init__(message)
+        self.missing = missing
+
+
 class UnfinishedStoreError(DataError):
     """A store whose ingest was interrupted; running the same ingest again finishes it."""
 

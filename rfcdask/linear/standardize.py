@@ -101,7 +101,7 @@ def wants_standardizing(dataset: Dataset) -> bool:
     Images scaled to 0..1 and binary columns are worse off standardized; measurements are lost
     without it, because a kernel then sees only the column with the largest numbers.
     """
-    if "min" not in dataset.attrs:
+    if "min" not in dataset.attrs or "table" in dataset.attrs:  # an encoded table has no units
         return False
     factor = abs(float(dataset.attrs.get("scale") or 1.0))
     extremes = [*dataset.attrs["min"], *dataset.attrs["max"]]

@@ -25,6 +25,7 @@ from rfcdask.data.location import Location, is_url
 from rfcdask.data.sources.base import Survey
 from rfcdask.data.sources.detect import detect_format, expand, open_zarr, opened_source
 from rfcdask.data.sources.labels import Labels
+from rfcdask.data.tables.spec import TableSpec
 from rfcdask.features.methods import METHODS
 from rfcdask.linear.kernel.base import default_epochs
 from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES
@@ -85,6 +86,8 @@ def prepare_data(run: Context) -> dict[str, Any]:
     settled = settle(run.settings, dataset, compares=run.compares)
     counts = list(dataset.class_counts(client=run.client).values()) if classes else []
     known = describe_store(dataset, path)
+    for name, said in known["table"] or ():
+        run.say(f"      column {name}: {said}")
     kept = ("columns", "column_names", "label_name", "dtype", "bytes", "blocks", "block_bytes")
     return {
         "path": path,
@@ -99,6 +102,7 @@ def prepare_data(run: Context) -> dict[str, Any]:
             "classes": [str(label) for label in classes],
             "class_counts": counts,
             "shuffled": known["shuffled"],
+            "table": known["table"],
         }
         | {name: known[name] for name in kept},
     }
@@ -121,6 +125,7 @@ def describe_store(dataset: Dataset, path: str) -> dict[str, Any]:
         "block_bytes": max(reader.sizes) * width,
         "bytes": dataset.shape[0] * width,
         "shuffled": bool(attrs.get("shuffled")),
+        "table": None if "table" not in attrs else TableSpec.from_json(attrs["table"]).describe(),
         "projected_from": None if dataset.projection is None else dataset.projection.n_columns,
     } | {name: attrs.get(name) for name in noted}
 
@@ -142,7 +147,7 @@ def _dataset(run: Context) -> tuple[Dataset, str]:
     if _is_store(run.source):
         return open_dataset(run.source), run.source
     asked = settings.to_dict()
-    reading = ("label", "format", "delimiter", "header", "zero_based", "task", "nan")
+    reading = ("label", "columns", "format", "delimiter", "header", "zero_based", "task", "nan")
     read = ingest(
         run.source,
         place,

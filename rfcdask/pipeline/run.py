@@ -202,6 +202,7 @@ def _about_fit(run: Context) -> dict[str, Any]:
         "heldout_error": selected.get("heldout_error"),
         "learner": used["learner"],
         "standardized": used["standardize"],
+        "table": data.get("table"),
         "rows": data["train_rows"],
         "columns": data["columns"],
     }

@@ -6,6 +6,7 @@ They come from defaults, a TOML file, ``key=value`` pairs, or options of the sam
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import os
 import tomllib
@@ -20,7 +21,7 @@ from rfcdask.persist.untrusted import faults_as, read_text
 KERNELS = ("rbf", "laplacian", "cauchy", "matern12", "matern32", "matern52")
 FORMATS = ("svmlight", "csv", "parquet", "npy", "npz", "zarr")
 
-READING = ("label", "format", "delimiter", "header", "zero_based", "nan")
+READING = ("label", "columns", "format", "delimiter", "header", "zero_based", "nan")
 """The settings that tell how a file is read."""
 STORING = ("task", "project", "shuffle", "block_size")
 """The settings that tell how a file is written to a store."""
@@ -108,6 +109,17 @@ def _column(value: Any) -> Any:
     return value if value is False else _is_a(str, int)(value)
 
 
+def _columns(value: Any) -> dict[str, Any]:
+    """Read what was decided of columns, so that nobody needs the file any more."""
+    from rfcdask.data.errors import DataError
+    from rfcdask.data.tables.spec import read_choices
+
+    try:
+        return read_choices(value).to_json()
+    except DataError as error:
+        raise SettingsError(str(error)) from None
+
+
 def _share(value: Any) -> float | int:
     found = _number(value, zero=False)
     return found if found < 1 else COUNT.read(value)
@@ -138,6 +150,8 @@ METHOD = one_of(("auto", *METHODS, "none"))
 LEARNER = one_of(("auto", "svm", "logistic", "ridge", "sgd", "none"))
 LOSS = one_of(("auto", "hinge", "squared_hinge", "log_loss", "squared_error", "huber"))
 TASK = one_of(("auto", "classification", "regression"))
+NAN = one_of(("auto", "raise", "drop", "drop-unlabelled"))
+COLUMNS = Kind(_columns, "a TOML file, or kinds by name")
 
 
 def _setting(default: Any, kind: Kind, about: str) -> Any:
@@ -153,12 +167,13 @@ class Settings:
     random_state: int = _setting(0, WHOLE, "seed of everything that is drawn")
     rows: int = _setting(1_000_000, COUNT, "rows of the data made when no file is given")
     label: Any = _setting(None, COLUMN, "label column by name or number, where unclear")
+    columns: Any = _setting(None, _or(COLUMNS, None), "TOML file of the kinds of columns")
     format: str | None = _setting(None, _or(one_of(FORMATS), None), "format, where unclear")
     delimiter: str | None = _setting(None, TEXT, "between the fields of a CSV file")
     header: bool | None = _setting(None, MAYBE_FLAG, "whether a CSV file names its columns")
     zero_based: bool | str = _setting("auto", AUTO_FLAG, "whether svmlight columns begin at 0")
     task: str = _setting("auto", TASK, "what labels are")
-    nan: str = _setting("raise", one_of(("raise", "drop")), "rows with missing values")
+    nan: str = _setting("auto", NAN, "rows with missing values")
     project: int | None = _setting(None, MAYBE_COUNT, "project rows to so many columns")
     shuffle: bool = _setting(True, FLAG, "shuffle the rows of files while they are read")
     block_size: str = _setting("16MB", SIZE, "size of the blocks on disk")
@@ -258,9 +273,16 @@ def show(value: Any) -> str:
     """Return a value as it would be written after ``--set key=``."""
     if isinstance(value, list):
         return ",".join(map(str, value))
+    if isinstance(value, dict):  # as TOML has it in one line
+        pairs = (f"{json.dumps(key)} = {_inline(item)}" for key, item in value.items())
+        return f"{{{', '.join(pairs)}}}"
     if value is None or isinstance(value, bool):
         return str(value).lower()
     return str(value)
+
+
+def _inline(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, str) else show(value)
 
 
 def check_name(name: str, where: str) -> str:
@@ -320,6 +342,8 @@ def check(name: str, value: Any) -> Any:
     kind = kind_of(name)
     try:
         return kind.read(value)
+    except SettingsError:  # it says more than the kind knows
+        raise
     except (ValueError, TypeError, OverflowError, RecursionError):
         raise SettingsError(
             f"{name}={show(value)[:200]} cannot be used; it is {kind.takes} ({about(name)})."

@@ -42,6 +42,10 @@ def train(run: Context) -> dict[str, Any]:
     """
     used, X = run.used, run.train.X
     steps: list[tuple[str, Any]] = []
+    if "table" in run.stored.attrs:  # the rows on disk went through it, and new ones will
+        from rfcdask.data.tables.encoder import TableEncoder
+
+        steps.append(("table", TableEncoder.of(run.stored)))
     if run.standardizer is not None:
         steps.append(("standardize", run.standardizer))
     if used["method"] != "none" and not run.learns_features:

@@ -41,7 +41,6 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], ...]] = {
 }
 USED = {
     "--candidates": "plan",
-    "--columns": "ingest",
     "--components": "fit",
     "--drop-nan": "predict",
     "--from": "fetch",
@@ -126,7 +125,7 @@ def test_values_are_checked_at_once(line: str, call: Any, tmp_path: Path) -> Non
 def test_remedies_of_messages_can_be_typed(call: Any, files: Path, tmp_path: Path) -> None:
     """A message of the package says nan='drop', and so does an option."""
     (tmp_path / "a.csv").write_text("a,b,target\n1,2,x\n,3,y\n4,5,x\n6,7,y\n")
-    done = call("ingest", "a.csv", "a.zarr", cwd=tmp_path)
+    done = call("ingest", "a.csv", "a.zarr", "--nan", "raise", cwd=tmp_path)
     assert done.exit_code == 2
     assert "pass nan='drop'" in done.stderr
     assert call("ingest", "a.csv", "a.zarr", "--nan", "drop", cwd=tmp_path).exit_code == 0

@@ -386,6 +386,7 @@ def finish(
         "dropped_rows": len(survey.dropped),
         # It tells two sets of labels of the same rows apart.
         "label_checksum": None if None in label_sums else zlib.crc32(repr(label_sums).encode()),
+        **({} if survey.table is None else {"table": survey.table}),
         **survey.names.attributes(projected=plan.projected),
         **_row_attributes(records),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from dask.base import tokenize
 
 from rfcdask.data.dataset import Dataset
-from rfcdask.data.errors import DataError
+from rfcdask.data.errors import DataError, NotNumbersError
 from rfcdask.data.ingest.blocks import place_of, write_blocks
 from rfcdask.data.ingest.destination import (
     IngestRequest,
@@ -53,6 +53,7 @@ _FLAGS = {
 }
 SPARSE_GAIN = 10
 """Sparse rows are stored as such where dense ones would take this many times their bytes."""
+NAN = ("auto", "raise", "drop", "drop-unlabelled")
 
 
 def ingest(
@@ -61,13 +62,13 @@ def ingest(
     *,
     format: str | None = None,
     label: Any = None,
-    columns: Sequence[str] | None = None,
+    columns: Any = "auto",
     shuffle: bool = False,
     project: int | None = None,
     sparse: bool | str = "auto",
     random_state: Any = None,
     task: str = "auto",
-    nan: str = "raise",
+    nan: str = "auto",
     dtype: Any = None,
     scale: float | None = None,
     n_columns: int | None = None,
@@ -90,9 +91,10 @@ def ingest(
 
     Parameters
     ----------
-    source : path, glob, list of paths, array, (X, y) or Dataset
+    source : path, glob, list of paths, array, (X, y), frame or Dataset
         svmlight text (plain, gz, bz2, xz), CSV or TSV, Parquet, npy, npz, zarr, a numpy, CSR or
-        Dask array, or a data set of this package.
+        Dask array, a DataFrame of pandas, polars or Dask, a pyarrow Table, or a data set of this
+        package.
     dest : path or URL
         The store to write: a local directory or an fsspec URL.
     format : {"svmlight", "csv", "parquet", "npy", "npz", "zarr"}, optional
@@ -101,9 +103,12 @@ def ingest(
         The label column of a table by name or number, the array of labels of a .npz or zarr
         group, or the labels of an array; False for rows without labels. By default a column named
         label, target, class or y.
-    columns : sequence of str, optional
-        Columns of a CSV or Parquet table to take, by name and in this order; others are left out,
-        and may hold text. By default all but the label.
+    columns : "auto", mapping, path, TableEncoder or sequence of str
+        How the columns of a table (CSV, Parquet, frame) are taken. A table of numbers without gaps
+        is written as it is; text, dates and missing values are encoded as numbers, as
+        :class:`rfcdask.TableEncoder` does, whose `columns` this takes: kinds by name, or a TOML
+        file of them. A fitted encoder reads the table as the one it was fitted on. A list of names
+        takes these columns alone, in this order. By default all but the label.
     shuffle : bool
         Permute all rows uniformly, out of core. Needs the size of the data as scratch space in
         the destination, and at most four blocks of memory.
@@ -118,8 +123,9 @@ def ingest(
     task : {"auto", "classification", "regression"}
         What labels mean. By default text, and whole numbers with at most 100 distinct values, are
         classes.
-    nan : {"raise", "drop"}
-        Refuse values that are not finite, or drop their rows and count them.
+    nan : {"auto", "raise", "drop", "drop-unlabelled"}
+        What becomes of rows with missing values: in a table gaps are filled and marked, and all
+        else is refused; refuse any; drop such rows and count them; or drop those without a label.
     dtype : dtype, optional
         Type on disk. By default that of the array; for text the smallest integer, else float32 or
         float64, that holds every value exactly.
@@ -180,9 +186,11 @@ def ingest(
     _check(options)
     if sparse == "auto":
         del options["sparse"]  # an ingest that was begun before there was a choice goes on
-    names = _checked_names(columns)
+    names, table = _checked_columns(columns)
     if names is not None:
         options["columns"] = list(names)
+    if table is not None:
+        options["table"] = table.to_json()
     client = current_client(client)
     final = Location.of(dest, storage_options).followed()
     with destination_errors(final):
@@ -192,6 +200,7 @@ def ingest(
         label=label,
         columns=names,
         sparse=sparse,
+        table=table,
         progress=progress,
         client=client,
         **{name: options[name] for name in of_source},
@@ -210,7 +219,7 @@ def ingest(
         with destination_errors(location):
             drawn = shuffle or project is not None
             seed, mark = begin(location, request, random_state, drawn=drawn)
-        survey = _survey(rows, asked, Journal(location), check)
+        rows, survey = _survey(rows, asked, Journal(location), check)
         plan = _plan(location, rows, survey, options, seed, mark)
         with destination_errors(location):
             files = prepare(plan, request, rows.projection)
@@ -243,8 +252,8 @@ def _check(options: dict[str, Any]) -> None:
     task, nan, scale = options["task"], options["nan"], options["scale"]
     if task not in TASKS:
         raise DataError(f"task={task!r} is not one of {TASKS}.")
-    if nan not in ("raise", "drop"):
-        raise DataError(f"nan={nan!r} is neither 'raise' nor 'drop'.")
+    if nan not in NAN:
+        raise DataError(f"nan={nan!r} is not one of {NAN}.")
     if scale is not None and not 0 < abs(scale) < float("inf"):
         raise DataError(f"scale={scale} is no finite factor other than 0.")
     for name, known in _FLAGS.items():
@@ -258,15 +267,23 @@ def _check(options: dict[str, Any]) -> None:
         raise DataError("sparse=True: projected rows are dense: leave project= or sparse= out.")
 
 
-def _checked_names(columns: Any) -> tuple[str, ...] | None:
-    if columns is None:
-        return None
-    listed = isinstance(columns, Iterable) and not isinstance(columns, str)
-    if not listed or not all(isinstance(name, str) for name in columns):
-        raise DataError(f"columns={columns!r} is no list of names.")
-    if not columns or len(set(columns)) < len(columns):
-        raise DataError("columns= must name at least one column, and none twice.")
-    return tuple(columns)
+def _checked_columns(columns: Any) -> tuple[tuple[str, ...] | None, Any]:
+    """Return the names of columns to take, if given, and what else was said of columns, if any."""
+    if columns is None or (isinstance(columns, str) and columns == "auto"):
+        return None, None
+    if isinstance(columns, Sequence) and not isinstance(columns, str):
+        if not all(isinstance(name, str) for name in columns):
+            raise DataError(f"columns={columns!r} is no list of names.")
+        if not columns or len(set(columns)) < len(columns):
+            raise DataError("columns= must name at least one column, and none twice.")
+        return tuple(columns), None
+    from rfcdask.data.tables.spec import Choices, TableSpec, read_choices
+
+    if hasattr(columns, "spec_of_table"):
+        return None, columns.spec_of_table()
+    if isinstance(columns, TableSpec | Choices | Mapping | str | os.PathLike):
+        return None, columns if isinstance(columns, TableSpec) else read_choices(columns)
+    raise DataError(f"columns={columns!r} is neither names nor kinds of columns.")
 
 
 def _type_name(dtype: Any) -> str:
@@ -294,14 +311,16 @@ def _survey(
     asked: SourceOptions,
     journal: Journal,
     check: Callable[[Survey], None] | None,
-) -> Survey:
+) -> tuple[Source, Survey]:
     known = journal.survey()
     if known is not None:
+        if known.table is not None:
+            rows = rows.as_table(asked) or rows
         rows.adopt(known)
-        return known
+        return rows, known
     name = rows.names[0]
     try:
-        survey = rows.survey(asked)
+        rows, survey = _look(rows, asked)
         if survey.n_kept == 0:
             raise DataError(f"{name}: every row holds a value that is not finite.")
         if asked.n_columns not in (None, survey.n_columns):
@@ -318,7 +337,7 @@ def _survey(
                 f"sparse=True: the rows of {name} are dense: give svmlight text, a CSR matrix of "
                 "scipy or a Dask array of such blocks, or leave sparse= out."
             )
-        if asked.columns not in (None, survey.names.columns):
+        if survey.table is None and asked.columns not in (None, survey.names.columns):
             raise DataError(
                 f"{name} has no named columns to choose from: columns= is for CSV files with a "
                 "header and for Parquet."
@@ -331,7 +350,26 @@ def _survey(
         raise
     with destination_errors(journal.location):
         journal.save_survey(survey)
-    return survey
+    return rows, survey
+
+
+def _look(rows: Source, asked: SourceOptions) -> tuple[Source, Survey]:
+    """Survey a source: numbers as they are, a table of anything else with all its kinds."""
+    if asked.table is not None:
+        table = rows.as_table(asked)
+        if table is None:
+            raise DataError(
+                f"{rows.names[0]} has no named columns to decide on: columns= is for CSV files "
+                "with a header, Parquet and frames."
+            )
+        return table, table.survey(asked)
+    try:
+        return rows, rows.survey(asked)
+    except NotNumbersError as error:
+        table = rows.as_table(asked)
+        if table is None or (error.missing and asked.nan == "raise"):
+            raise
+        return table, table.survey(asked)
 
 
 def _stays_sparse(asked: bool | str, dense: Layout, compact: Layout) -> bool:

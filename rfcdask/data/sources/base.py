@@ -15,7 +15,7 @@ import numba
 import numpy as np
 
 from rfcdask.data.columns import NAMELESS, Names
-from rfcdask.data.errors import DataError
+from rfcdask.data.errors import DataError, NotNumbersError
 from rfcdask.data.sources.labels import Labels, LabelTally, is_missing
 from rfcdask.kernels.arrays import Array, IntArray, is_sparse
 
@@ -45,12 +45,13 @@ class SourceOptions:
 
     label: Any = None
     task: str = "auto"
-    nan: str = "raise"
+    nan: str = "auto"
     n_columns: int | None = None
     zero_based: bool | str = "auto"
     delimiter: str | None = None
     header: bool | None = None
     columns: tuple[str, ...] | None = None
+    table: Any = None  # what was decided of the columns of a table, or is known of them
     project: int | None = None
     sparse: bool | str = "auto"
     progress: Any = None
@@ -77,6 +78,8 @@ class Survey:
     names: Names = NAMELESS
     n_values: int | None = None
     """Stored values of all rows where the source has them sparse; None where it has dense rows."""
+    table: Any = None
+    """A JSON value: how the columns of a table were encoded, if they were."""
 
     @property
     def n_kept(self) -> int:
@@ -147,6 +150,10 @@ class Source:
 
     def adopt(self, survey: Survey) -> None:
         """Take the details of an earlier survey; arrays need none."""
+
+    def as_table(self, options: SourceOptions) -> Source | None:
+        """Return the same rows with columns of all kinds; None where columns have no names."""
+        return None
 
     def narrowed(self, start: int, stop: int) -> Any:
         """Return what a task needs to read these rows: an object with the same `read`."""
@@ -260,7 +267,7 @@ def not_finite(
     columns = np.flatnonzero(~np.isfinite(values)) if values.dtype.kind == "f" else np.empty(0)
     if len(columns):
         what = f"column {columns[0]} is {values[columns[0]]}, not a finite number"
-    return DataError(f"{name}, row {row}: {what}: {remedy} to leave such rows out.")
+    return NotNumbersError(f"{name}, row {row}: {what}: {remedy} to leave such rows out.", True)
 
 
 def between(batches: Iterator[Batch], start: int, stop: int) -> Iterator[Batch]:

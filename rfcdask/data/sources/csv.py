@@ -16,8 +16,16 @@ from typing import Any
 import numpy as np
 
 from rfcdask.data.columns import Names, choose_columns
-from rfcdask.data.errors import DataError, missing_extra
-from rfcdask.data.sources.base import Batch, SourceOptions, Survey, Tally, bad_rows_of, between
+from rfcdask.data.errors import DataError, NotNumbersError, missing_extra
+from rfcdask.data.sources.base import (
+    Batch,
+    Source,
+    SourceOptions,
+    Survey,
+    Tally,
+    bad_rows_of,
+    between,
+)
 from rfcdask.data.sources.files import (
     PIECE_BYTES,
     FileSource,
@@ -137,23 +145,23 @@ class CsvFiles(FileSource):
     def _of(self, path: str) -> TableColumns:
         return replace(self.columns, names=self.orders.get(path, self.columns.names))
 
+    def as_table(self, options: SourceOptions) -> Source | None:
+        from rfcdask.data.sources.tables import CsvTable, Table
+
+        self.require_content()
+        found = [
+            CsvTable(path, *sniff(path, options.delimiter, options.header)) for path in self.paths
+        ]
+        return Table(found, self) if all(part.dialect.header for part in found) else None
+
     def _batches(self, path: str) -> Iterator[tuple[Array, Any]]:
         """Yield rows and a pyarrow column of labels, or None."""
-        import pyarrow as pa
-
         n_columns = len(self.columns.features)
-        with open_text(path) as file:
-            blank = _blank_bytes(file.read(SAMPLE_BYTES))
-        with open_text(path) as file:
-            file.read(blank)  # else pyarrow skips a blank line for the header
-            try:
-                for batch in _open_csv(file, self.dialect, self._of(path)):
-                    X = np.empty((batch.num_rows, n_columns))
-                    for place in range(n_columns):
-                        X[:, place] = batch.column(place).to_numpy(zero_copy_only=False)
-                    yield X, None if self.columns.label is None else batch.column(n_columns)
-            except pa.ArrowInvalid as error:
-                raise _explain(path, self.dialect, self._of(path), reason(error)) from None
+        for batch in read_csv(path, self.dialect, self._of(path)):
+            X = np.empty((batch.num_rows, n_columns))
+            for place in range(n_columns):
+                X[:, place] = batch.column(place).to_numpy(zero_copy_only=False)
+            yield X, None if self.columns.label is None else batch.column(n_columns)
 
     def _look(self, options: SourceOptions) -> Tally:
         tally, text = Tally(), self.columns.text_labels or None
@@ -172,22 +180,43 @@ class CsvFiles(FileSource):
         return tally
 
     def _say_bad(self, path: str, row: int, values: Array) -> DataError:
-        lines = (line for line, _ in _data_lines(path, self.dialect))
-        line = next((line for number, line in enumerate(lines) if number == row), row + 1)
         columns = np.flatnonzero(~np.isfinite(values))
         what = "the label is missing"
         if len(columns):
             what = f"column {self.columns.features[columns[0]]!r} is missing or not finite"
-        return DataError(f"{path}, line {line}: {what}: pass nan='drop' to leave such rows out.")
+        line = find_line(path, self.dialect, row)
+        said = f"{path}, line {line}: {what}: pass nan='drop' to leave such rows out."
+        return NotNumbersError(said, missing=True)
 
 
-def _open_csv(file: Any, dialect: Dialect, columns: TableColumns) -> Any:
+def find_line(path: str, dialect: Dialect, row: int) -> int:
+    """Return the line of a file in which a row stands."""
+    lines = (line for line, _ in _data_lines(path, dialect))
+    return next((line for number, line in enumerate(lines) if number == row), row + 1)
+
+
+def read_csv(path: str, dialect: Dialect, columns: TableColumns, text: bool = False) -> Any:
+    """Yield the record batches of a file: numbers and the label's text, or all of it as text."""
+    import pyarrow as pa
+
+    with open_text(path) as file:
+        blank = _blank_bytes(file.read(SAMPLE_BYTES))
+    with open_text(path) as file:
+        file.read(blank)  # else pyarrow skips a blank line for the header
+        try:
+            yield from _open_csv(file, dialect, columns, text)
+        except pa.ArrowInvalid as error:
+            known = replace(columns, features=()) if text else columns
+            raise _explain(path, dialect, known, reason(error)) from None
+
+
+def _open_csv(file: Any, dialect: Dialect, columns: TableColumns, text: bool) -> Any:
     try:
         import pyarrow as pa
         from pyarrow import csv as arrow
     except ImportError:
         raise missing_extra("pyarrow", "tables", "Reading CSV") from None
-    types = {name: pa.float64() for name in columns.features}
+    types = {name: pa.string() if text else pa.float64() for name in columns.features}
     if columns.label is not None:
         types[columns.label] = pa.string()
     return arrow.open_csv(
@@ -199,8 +228,8 @@ def _open_csv(file: Any, dialect: Dialect, columns: TableColumns) -> Any:
         ),
         parse_options=arrow.ParseOptions(
             delimiter=dialect.delimiter,
-            # Text in a column that is left out may go over several lines.
-            newlines_in_values=len(types) < len(columns.names),
+            # Text, also in a column that is left out, may go over several lines.
+            newlines_in_values=text or len(types) < len(columns.names),
         ),
         convert_options=arrow.ConvertOptions(
             column_types=types,
@@ -260,10 +289,13 @@ def _explain(path: str, dialect: Dialect, columns: TableColumns, message: str) -
         for name, field in zip(columns.names, fields, strict=True):
             text = field.strip()
             if name in numbers and text not in MISSING and not is_number(text):
-                return DataError(
+                return NotNumbersError(
                     f"{path}, line {line}: expected a number in column {name!r}, found "
-                    f"{text[:40]!r}: encode text as numbers first."
+                    f"{text[:40]!r}: give the file a first line that names its columns, then text "
+                    "and dates are taken too."
                 )
+    if "UTF8" in message:
+        message = "it holds text in another encoding than UTF-8: write it as UTF-8"
     return DataError(f"{path}: {message}.")
 
 

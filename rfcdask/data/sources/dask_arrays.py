@@ -124,6 +124,7 @@ class DatasetRows(Source):
     shuffled: bool = False
     columns: Names = NAMELESS
     n_values: int | None = None
+    table: Any = None
 
     @classmethod
     def of(cls, dataset: Dataset, *, labelled: bool = True) -> DatasetRows:
@@ -143,6 +144,7 @@ class DatasetRows(Source):
             shuffled=bool(attrs.get("shuffled")),
             columns=Names.of(attrs),
             n_values=_count_values(dataset),
+            table=attrs.get("table"),
         )
 
     @property
@@ -165,7 +167,13 @@ class DatasetRows(Source):
         if self.labels is None:
             names = replace(names, label=None, label_column=None)
         return Survey(
-            rows, columns, self.reader.dtype.str, self.labels, names=names, n_values=self.n_values
+            rows,
+            columns,
+            self.reader.dtype.str,
+            self.labels,
+            names=names,
+            n_values=self.n_values,
+            table=self.table,
         )
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:

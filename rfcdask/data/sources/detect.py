@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dask.array as da
+import numpy as np
 import zarr
 from fsspec.core import url_to_fs
 
@@ -76,8 +77,13 @@ def opened_source(source: Any, format: str | None, label: Any) -> Iterator[Sourc
 def _open(source: Any, format: str | None, label: Any, folder: str) -> Source:
     if isinstance(source, Dataset):
         return _from_dataset(source, label)
+    source = _unwrapped(source)
     if isinstance(source, tuple) and len(source) == 2 and hasattr(source[0], "shape"):
+        if _is_frame(source[0]):
+            return _from_frame(source[0], source[1])
         return _from_array(source[0], source[1])
+    if _is_frame(source):
+        return _from_frame(source, label)
     if hasattr(source, "shape"):
         return _from_array(source, None if label is None or label is False else label)
     paths = expand(source)
@@ -85,6 +91,29 @@ def _open(source: Any, format: str | None, label: Any, folder: str) -> Source:
     if len(kinds) > 1:
         raise DataError(f"the files have different formats {sorted(kinds)}: pass format=.")
     return _from_files(paths, kinds.pop(), label, folder)
+
+
+def _unwrapped(source: Any) -> Any:
+    """Return what an array or a data set of xarray holds: an array, lazy or not, or a frame."""
+    if isinstance(source, tuple):
+        return tuple(map(_unwrapped, source))
+    if type(source).__module__.partition(".")[0] != "xarray":
+        return source
+    return source.to_dask_dataframe() if hasattr(source, "data_vars") else source.data
+
+
+def _is_frame(source: Any) -> bool:
+    """Whether rows come as a frame, which has columns with names."""
+    arrow = hasattr(source, "__arrow_c_stream__") or hasattr(source, "to_dask_array")
+    kind = type(source).__module__.partition(".")[0]
+    return hasattr(source, "columns") and (arrow or kind == "pandas")
+
+
+def _from_frame(frame: Any, label: Any) -> Source:
+    from rfcdask.data.sources.tables import FrameRows
+
+    own = label is None or isinstance(label, str | int | np.integer)
+    return FrameRows(frame, None if own else label)
 
 
 def _from_files(paths: list[str], kind: str, label: Any, folder: str) -> Source:

@@ -10,11 +10,12 @@ import fsspec
 import numpy as np
 
 from rfcdask.data.columns import Names, choose_columns
-from rfcdask.data.errors import DataError, faults_of, missing_extra
+from rfcdask.data.errors import DataError, NotNumbersError, faults_of, missing_extra
 from rfcdask.data.sources.base import (
     BATCH_BYTES,
     LARGEST_EXACT,
     Batch,
+    Source,
     SourceOptions,
     Survey,
     Tally,
@@ -52,7 +53,7 @@ class ParquetFiles(FileSource):
             raise DataError(f"{self.paths[0]} holds no row: give a file with rows.")
         labels = None
         if self.label is not None:
-            given = None if tally.labels.text else _common_type(schemas, self.label)
+            given = None if tally.labels.text else common_type(schemas, self.label)
             labels = tally.labels.conclude(self.paths[0], options.task, given)
         n_columns, dtype = len(self.features), self.dtype.str
         details = {"features": self.features, "label": self.label, "dtype": dtype}
@@ -73,6 +74,12 @@ class ParquetFiles(FileSource):
                 )
             begin += size
 
+    def as_table(self, options: SourceOptions) -> Source:
+        from rfcdask.data.sources.tables import ParquetTable, Table
+
+        parts = [ParquetTable(path, tuple(names_in_parquet(path))) for path in self.paths]
+        return Table(parts, self)
+
     def _choose(self, schemas: dict[str, Any], options: SourceOptions) -> Names:
         """Choose columns and label, the same of all files; return what they are called."""
         tables = {path: _names(schema) for path, schema in schemas.items()}
@@ -82,19 +89,14 @@ class ParquetFiles(FileSource):
             raise DataError(f"{self.paths[0]} has no column besides the label.")
         self.dtype = np.result_type(*(_number_type(schemas, name) for name in self.features))
         if self.label is not None:
-            _check_label(schemas, self.label)
+            check_label(schemas, self.label)
         return names
 
     def _batches(self, path: str) -> Iterator[Batch]:
         width = max(1, len(self.features) * self.dtype.itemsize)
         wanted = self.features if self.label is None else [*self.features, self.label]
-        file, found = _open(path), 0
         with faults_of(path, "Parquet file"):
-            for batch in file.iter_batches(max(1, BATCH_BYTES // width), columns=wanted):
-                found += batch.num_rows
-                yield self._arrays(batch)
-            if found != file.metadata.num_rows:
-                raise ValueError(f"{file.metadata.num_rows} rows are declared, {found} are there")
+            yield from map(self._arrays, read_parquet(path, wanted, max(1, BATCH_BYTES // width)))
 
     def _require_exact(self, columns: dict[str, Any], names: list[str]) -> None:
         """Refuse whole numbers that a missing value beside them would round."""
@@ -136,6 +138,22 @@ def _is_beyond_floats(column: Any) -> bool:
     return max(-(low or 0), high or 0) > LARGEST_EXACT
 
 
+def read_parquet(path: str, columns: list[str], rows: int) -> Iterator[Any]:
+    """Yield some columns of a file in record batches of so many rows."""
+    file, found = _open(path), 0
+    with faults_of(path, "Parquet file"):
+        for batch in file.iter_batches(rows, columns=columns):
+            found += batch.num_rows
+            yield batch
+        if found != file.metadata.num_rows:
+            raise ValueError(f"{file.metadata.num_rows} rows are declared, {found} are there")
+
+
+def parquet_schema(path: str) -> Any:
+    """Return the Arrow types of the columns of a file."""
+    return _open(path).schema_arrow
+
+
 def names_in_parquet(path: str) -> list[str]:
     """Return the names of the columns of a file."""
     return _names(_open(path).schema_arrow)
@@ -160,22 +178,22 @@ def _number_type(schemas: dict[str, Any], name: str) -> np.dtype[Any]:
     """Return the type of a column of numbers over all files."""
     for path, schema in schemas.items():
         if numpy_type(schema.field(name).type) is None:
-            raise DataError(
-                f"{path}: column {name!r} holds {schema.field(name).type}, where numbers belong: "
-                "encode or drop it first."
+            raise NotNumbersError(
+                f"{path}: column {name!r} holds {schema.field(name).type}, where numbers belong."
             )
-    kind = _common_type(schemas, name)
+    kind = common_type(schemas, name)
     assert kind is not None
     return kind
 
 
-def _common_type(schemas: dict[str, Any], name: str) -> np.dtype[Any] | None:
+def common_type(schemas: dict[str, Any], name: str) -> np.dtype[Any] | None:
+    """Return the type of numbers that holds a column of all files; None where one has others."""
     kinds = [numpy_type(schema.field(name).type) for schema in schemas.values()]
     known = [kind for kind in kinds if kind is not None]
     return np.result_type(*known) if len(known) == len(kinds) else None
 
 
-def _check_label(schemas: dict[str, Any], label: str) -> None:
+def check_label(schemas: dict[str, Any], label: str) -> None:
     """Refuse labels that are neither numbers nor text, or not the same in all files."""
     texts: dict[bool, str] = {}
     for path, schema in schemas.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ LARGEST = 1e150
 """Numbers beyond this have no square, and so no deviation."""
 SAMPLE = 1000
 """Values of a text column by which it is told whether they are dates."""
+SINGLY = 200
+"""Values that are tried one by one where not all are of one kind."""
 TIME = pa.timestamp("us")
 _ARROW = {"number": pa.float64(), "boolean": pa.bool_(), "category": pa.string(), "date": TIME}
 _EXPECTED = {"number": "a number", "boolean": "true or false", "date": "a date", "category": "text"}
@@ -48,8 +50,10 @@ def _rebuilt(message: str) -> DataError:
     return DataError(message)
 
 
-def kind_of(column: Any) -> str | None:
+def kind_of(column: Any, from_text: bool = False) -> str | None:
     """Tell the kind of a column by its Arrow type, and text by its first values.
+
+    Text that reads as numbers is numbers where all columns are text (`from_text`), else levels.
 
     None stands for a column without values, whose kind nobody knows yet. A type that is none of a
     table's, such as a list, is returned by its own name.
@@ -68,7 +72,8 @@ def kind_of(column: Any) -> str | None:
     if types.is_timestamp(kind) or types.is_date(kind) or types.is_time(kind):
         return "date"
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return _kind_of_text(_present(pc.cast(column, pa.string())).slice(0, SAMPLE))
+        first = _present(pc.cast(column, pa.string())).slice(0, SAMPLE)
+        return _kind_of_text(first, ("number", "date") if from_text else ("date",))
     return str(kind)
 
 
@@ -77,20 +82,29 @@ def _present(column: Any) -> Any:
     return column.filter(pc.not_equal(pc.utf8_trim_whitespace(column), ""))
 
 
-def _kind_of_text(values: Any) -> str | None:
+def _kind_of_text(values: Any, kinds: tuple[str, ...]) -> str | None:
     if not len(values):
         return None
-    for kind in ("boolean", "date"):
-        try:
-            if kind == "boolean":
-                if set(pc.utf8_lower(values).to_pylist()) <= {"true", "false"}:
-                    return kind
-            else:
-                pc.cast(values, TIME)
-                return kind
-        except pa.ArrowInvalid:
-            continue
+    if set(pc.utf8_lower(values).to_pylist()) <= {"true", "false"}:
+        return "boolean"
+    # Where most are numbers or dates, the others are most likely faults, to be named as such.
+    few = values.slice(0, SINGLY)
+    for kind in kinds:
+        if _converts(values, kind) or 2 * sum(_converts(v, kind) for v in _singly(few)) >= len(few):
+            return kind
     return "category"
+
+
+def _singly(values: Any) -> Iterator[Any]:
+    return (values.slice(place, 1) for place in range(len(values)))
+
+
+def _converts(values: Any, kind: str) -> bool:
+    try:
+        _converted(values, kind, None)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def as_kind(column: Any, name: str, kind: str, format: str | None = None) -> Any:
@@ -117,8 +131,8 @@ def _converted(column: Any, kind: str, format: str | None) -> Any:
         column = pc.cast(column, pa.string())
     text = types.is_string(column.type)
     if text:
-        blank = pc.equal(pc.utf8_trim_whitespace(column), "")
-        column = pc.if_else(blank, pa.scalar(None, pa.string()), column)
+        column = pc.utf8_trim_whitespace(column)
+        column = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
     if kind == "date":
         return _as_time(column, text, format)
     if kind == "number":

@@ -91,16 +91,24 @@ def batches(table: Any) -> Iterator[Any]:
 
 
 def decide_kinds(
-    blocks: Iterable[Any], names: Sequence[str], choices: Choices, where: str
+    blocks: Iterable[Any],
+    names: Sequence[str],
+    choices: Choices,
+    where: str,
+    *,
+    from_text: bool = False,
 ) -> Decided:
-    """Tell the kind of each column, from as many blocks as that takes; all bad ones are named."""
+    """Tell the kind of each column, from as many blocks as that takes; all bad ones are named.
+
+    In a file of text numbers are text too, and told by `from_text`.
+    """
     choices.require_known(names, where)
     found: dict[str, str | None] = {name: choices.kind(name) for name in names}
     for block in blocks:
         open_ones = [name for name, kind in found.items() if kind is None]
         if not open_ones:
             break
-        found |= {name: kind_of(_whole(block.column(name))) for name in open_ones}
+        found |= {name: kind_of(_whole(block.column(name)), from_text) for name in open_ones}
     bad = [
         f"column {name!r} holds {kind}"
         for name, kind in found.items()
@@ -116,14 +124,24 @@ def _whole(column: Any) -> Any:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def summarize_block(block: Any, kinds: Decided, choices: Choices) -> dict[str, Summary]:
-    """Look at all columns of a block."""
-    size = max(1024, min(SKETCH, SKETCH_OF_ALL // max(1, len(kinds))))
+def convert_block(block: Any, kinds: Decided, choices: Choices) -> dict[str, Any]:
+    """Return the columns of a block that are not left out, each with the type of its kind."""
     return {
-        name: summarize(kind, as_kind(block.column(name), name, kind, choices.format(name)), size)
+        name: as_kind(block.column(name), name, kind, choices.format(name))
         for name, kind in kinds.items()
         if kind != "drop"
     }
+
+
+def summarize_columns(columns: dict[str, Any], kinds: Decided) -> dict[str, Summary]:
+    """Look at the converted columns of a block."""
+    size = max(1024, min(SKETCH, SKETCH_OF_ALL // max(1, len(kinds))))
+    return {name: summarize(kinds[name], column, size) for name, column in columns.items()}
+
+
+def summarize_block(block: Any, kinds: Decided, choices: Choices) -> dict[str, Summary]:
+    """Look at all columns of a block."""
+    return summarize_columns(convert_block(block, kinds, choices), kinds)
 
 
 def conclude_all(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -174,23 +174,27 @@ def _column_from_json(data: Mapping[str, Any]) -> ColumnSpec:
 class Choices:
     """What somebody decided about the columns of a table before it was looked at."""
 
-    kinds: Mapping[str, str] | None = None
-    formats: Mapping[str, str] | None = None
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    formats: Mapping[str, str] = field(default_factory=dict)
     max_levels: int = 50
     hash_columns: int = 32
     min_frequency: float = 0.001
 
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values, which `read_choices` takes as well."""
+        return asdict(self)
+
     def kind(self, name: str) -> str | None:
         """Return the kind that a column was given."""
-        return (self.kinds or {}).get(name)
+        return self.kinds.get(name)
 
     def format(self, name: str) -> str | None:
         """Return how the dates of a column are written."""
-        return (self.formats or {}).get(name)
+        return self.formats.get(name)
 
     def require_known(self, names: Sequence[str], where: str) -> None:
         """Refuse decisions about columns that are not there."""
-        wrong = [name for name in self.kinds or {} if name not in names]
+        wrong = [name for name in self.kinds if name not in names]
         if wrong:
             raise DataError(
                 f"columns= decides on {quoted(wrong)}, which {where} has not: its columns are "
@@ -212,6 +216,8 @@ def read_choices(columns: Any) -> Choices:
         return Choices()
     if isinstance(columns, Choices):
         return columns
+    if isinstance(columns, Mapping) and {*columns} == {known.name for known in fields(Choices)}:
+        return Choices(**columns)  # as `to_json` wrote it
     if isinstance(columns, str | os.PathLike):
         return _read_file(Path(columns))
     return _of_mapping(columns, {}, "columns=")

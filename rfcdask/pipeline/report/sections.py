@@ -16,6 +16,7 @@ from rfcdask.pipeline.report.recommendation import Results, section
 from rfcdask.pipeline.settings import renamed
 
 MOST_CLASSES = 12
+MOST_COLUMNS = 100
 GAMMA_RULES = {
     "scale": "from the variance of the columns",
     "median": "from the median distance of rows",
@@ -172,7 +173,13 @@ def the_data(results: Results) -> Section:
         ("source", data.get("source")),
         ("store", data.get("path")),
     ]
-    return Section("data", "Data", "The data", [("brief_facts", pairs), *_class_counts(data)])
+    table = [(str(name), str(said)) for name, said in data.get("table") or ()]
+    columns: list[Block] = [("brief_facts", table[:MOST_COLUMNS])] if table else []
+    if len(table) > MOST_COLUMNS:
+        columns.append(("note", f"The first {MOST_COLUMNS} of {count(len(table))} columns."))
+    shown = [("figures", [Titled("How the columns are encoded", columns)])] if columns else []
+    blocks = [("brief_facts", pairs), *shown, *_class_counts(data)]
+    return Section("data", "Data", "The data", blocks)
 
 
 def _known(value: Any, show: Callable[[Any], str]) -> str | None:

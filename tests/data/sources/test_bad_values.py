@@ -28,16 +28,17 @@ from rfcdask.persist.files import DestinationError
 def test_parquet_faults_are_named(tmp_path):
     path = tmp_path / "a.parquet"
     for table, words in (
-        (pa.table({"a": ["x", "y"], "y": [0, 1]}), "column 'a' holds string, where numbers belong"),
+        (pa.table({"a": [[0], [1]], "y": [0, 1]}), "column 'a' holds list"),
         (pa.table({"a": [1.0, None], "y": [0, 1]}), "row 1: column 0 is nan"),
         (pa.table({"a": [1, None], "y": [0, 1]}), "row 1: column 0 is nan"),
+        (pa.table({"a": ["x", None], "y": [0, 1]}), "row 1: column 'a' has no value"),
         (pa.table({"a": [1.0, 2.0], "y": ["p", None]}), "row 1: the label is missing"),
         (pa.table({"a": [1.0], "b": [2.0]}), "no column named label"),
         (pa.table({"a": pa.array([], "f8"), "y": pa.array([], "i8")}), "holds no row"),
     ):
         pq.write_table(table, path)
         with pytest.raises(DataError, match=words):
-            rf.ingest(path, tmp_path / "out.zarr")
+            rf.ingest(path, tmp_path / "out.zarr", nan="raise")
     path.write_bytes(b"PAR1 but not really")
     with pytest.raises(DataError, match=r"a\.parquet is no Parquet file"):
         rf.ingest(path, tmp_path / "out.zarr")

@@ -50,7 +50,7 @@ def test_parquet_files_that_do_not_go_together_are_named(tmp_path: Path) -> None
     paths = {name: str(tmp_path / f"{name}.parquet") for name in ("good", "text", "named")}
     for name, frame in (("good", good), ("text", text), ("named", named)):
         frame.to_parquet(paths[name])
-    with pytest.raises(DataError, match=r"text\.parquet: column 'x' holds"):
+    with pytest.raises(DataError, match=r"text\.parquet, row 0: expected a number in column 'x'"):
         rf.ingest([paths["good"], paths["text"]], tmp_path / "o.zarr")
     with pytest.raises(DataError, match="'y' is text in one file and a number in another"):
         rf.ingest([paths["good"], paths["named"]], tmp_path / "o.zarr")

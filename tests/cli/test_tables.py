@@ -1,0 +1,106 @@
+"""From a raw table to a model and its predictions on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import rfcdask as rf
+from rfcdask.cli import main
+from rfcdask.persist.models import load
+from tests.customers import customers, write_customers
+
+FIT = ("--label", "status", "--method", "none", "--learner", "ridge")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a raw table, a store and a model of it, and new rows."""
+    folder = tmp_path_factory.mktemp("tables")
+    write_customers(folder / "table.csv", 1500)
+    code, _, _ = call("fit", folder / "table.csv", folder / "model", *FIT, "-q")
+    assert code == 0
+    new = customers(5, 80)
+    new.to_csv(folder / "new.csv", index=False)
+    new.drop(columns="status").to_parquet(folder / "new.parquet")
+    return folder
+
+
+def call(*words: Any) -> tuple[int, str, str]:
+    done = CliRunner().invoke(main, list(map(str, words)))
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_decisions_are_printed_and_kept(place: Path, tmp_path: Path) -> None:
+    code, out, _ = call("ingest", place / "table.csv", tmp_path / "s.zarr", "--label", "status")
+    assert code == 0
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert "column visits number" in lines
+    assert any(line.startswith("column city category of 10 levels, 10 one-hot; ") for line in lines)
+    for what in (tmp_path / "s.zarr", place / "model"):
+        shown = [" ".join(line.split()) for line in call("info", what)[1].splitlines()]
+        assert {line for line in lines if line.startswith("column ")} <= {*shown}
+
+
+def test_new_rows_are_read_as_those_before(place: Path) -> None:
+    model = load(place / "model")
+    wanted = model.predict(pd.read_parquet(place / "new.parquet")).tolist()
+    for name in ("new.csv", "new.parquet"):
+        code, out, _ = call("predict", place / "model", place / name, "-q")
+        assert code == 0
+        assert out.split()[1:] == wanted
+    code, out, _ = call("score", place / "model", place / "new.csv")
+    assert code == 0
+    right = (customers(5, 80)["status"] == wanted).mean()
+    assert f"accuracy {right:.4f} on 80 rows" in out
+
+
+def test_other_rows_are_refused_by_name(place: Path, tmp_path: Path) -> None:
+    customers(5, 9).rename(columns={"city": "town"}).to_csv(tmp_path / "n.csv", index=False)
+    code, _, err = call("predict", place / "model", tmp_path / "n.csv")
+    assert code == 2
+    assert "column 'city' is missing from" in err
+    customers(5, 9).assign(more=1).to_csv(tmp_path / "n.csv", index=False)
+    code, _, err = call("predict", place / "model", tmp_path / "n.csv")
+    assert code == 0
+    assert "column 'more' is left out" in err
+    store = rf.ingest(customers(6, 300), tmp_path / "other.zarr", label="status")
+    assert store.columns
+    code, _, err = call("predict", place / "model", tmp_path / "other.zarr")
+    assert code == 2
+    assert "encoded by what was learned of another table" in err
+    code, _, err = call("predict", place / "model", place / "new.csv", "--columns", "x.toml")
+    assert code == 2
+
+
+def test_a_model_of_numbers_takes_no_text(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b,status\n" + "1,2,p\n3,5,q\n" * 20)
+    call("fit", tmp_path / "t.csv", tmp_path / "m", *FIT, "-q")
+    (tmp_path / "n.csv").write_text("a,b\n1,x\n2,y\n")
+    code, _, err = call("predict", tmp_path / "m", tmp_path / "n.csv")
+    assert code == 2
+    assert "the model was fitted on numbers, and text" in err
+    (tmp_path / "n.csv").write_text("a,b\n1,2\n2,\n")
+    code, _, err = call("predict", tmp_path / "m", tmp_path / "n.csv")
+    assert code == 2
+    assert "line 3: column 'b' is missing" in err
+
+
+def test_a_file_of_kinds(place: Path, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.toml"
+    spec.write_text('[columns]\nshop = "drop"\nvisits = "category"\n')
+    call_ = ("fit", place / "table.csv", tmp_path / "m", *FIT, "--columns", spec)
+    code, _, err = call(*call_)
+    assert code == 0
+    assert "column shop: left out (as asked)" in err
+    assert "column visits: category" in err
+    code, _, _ = call("predict", tmp_path / "m", place / "new.csv")
+    assert code == 0
+    spec.write_text('[columns]\nshop = "dropp"\n')
+    code, _, err = call("ingest", place / "table.csv", tmp_path / "s.zarr", "--columns", spec)
+    assert code == 2
+    assert "shop = 'dropp' is no kind of column" in err

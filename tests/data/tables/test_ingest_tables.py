@@ -1,0 +1,289 @@
+"""Tables with text, dates and gaps into a store: from any source, in any cut, and back by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+import rfcdask as rf
+from rfcdask.data import DataError
+from tests.customers import customers, lazy_customers, write_customers
+from tests.data.data_helpers import refused, same_bits, tree_bytes
+
+ROWS = 700
+SHOP = {"shop": "category"}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same table as CSV, Parquet and in a store."""
+    folder = tmp_path_factory.mktemp("customers")
+    for ending in ("csv", "parquet"):
+        write_customers(folder / f"table.{ending}", ROWS)
+    rf.ingest(folder / "table.csv", folder / "store.zarr", label="status")
+    return folder
+
+
+def test_every_source_gives_the_same_store(files: Path, tmp_path: Path) -> None:
+    wanted = rf.open_dataset(files / "store.zarr")
+    frame = customers().head(ROWS)
+    sources: dict[str, Any] = {
+        "parquet": files / "table.parquet",
+        "frame": frame,
+        "arrow": pa.Table.from_pandas(frame, preserve_index=False),
+        "dask": lazy_customers(ROWS),
+        "pair": (frame.drop(columns="status"), frame["status"]),
+    }
+    for name, source in sources.items():
+        label = None if name == "pair" else "status"
+        found = rf.ingest(source, tmp_path / f"{name}.zarr", label=label)
+        assert found.columns == wanted.columns
+        assert found.attrs["table"] == wanted.attrs["table"]
+        assert same_bits(found.X.compute(), wanted.X.compute())
+        np.testing.assert_array_equal(found.y.compute(), wanted.y.compute())
+    encoder = rf.TableEncoder().fit(frame.drop(columns="status"))
+    assert encoder.table_ == wanted.attrs["table"]
+    assert same_bits(encoder.transform(frame.drop(columns="status")), wanted.X.compute())
+    assert rf.TableEncoder.of(wanted).table_ == encoder.table_
+
+
+def test_any_block_size_gives_the_same_rows(files: Path, tmp_path: Path) -> None:
+    wanted = rf.open_dataset(files / "store.zarr")
+    for size in (20_000, 60_000):
+        found = rf.ingest(
+            files / "table.csv", tmp_path / f"{size}.zarr", label="status", block_size=size
+        )
+        assert len(found.reader.sizes) > 1
+        assert same_bits(found.X.compute(), wanted.X.compute())
+    mixed = rf.ingest(
+        files / "table.csv", tmp_path / "s.zarr", label="status", shuffle=True, random_state=0
+    )
+    assert mixed.attrs["table"] == wanted.attrs["table"]
+    again = rf.ingest(mixed, tmp_path / "again.zarr")
+    assert again.attrs["table"] == wanted.attrs["table"]
+
+
+def test_an_interrupted_ingest_goes_on(files: Path, tmp_path: Path) -> None:
+    class StopError(Exception):
+        pass
+
+    def stop(phase: str, total: Any, unit: str) -> Any:
+        class Reporter:
+            def advance(self, amount: float = 1) -> None:
+                if phase == "writing rows" and amount:
+                    raise StopError
+
+            def note(self, text: str) -> None: ...
+
+        return Reporter()
+
+    options = {"label": "status", "block_size": 40_000}
+    whole = rf.ingest(files / "table.csv", tmp_path / "whole.zarr", **options)
+    with pytest.raises(StopError):
+        rf.ingest(files / "table.csv", tmp_path / "part.zarr", progress=stop, **options)
+    looked: list[str] = []
+
+    def note(phase: str, total: Any, unit: str) -> Any:
+        looked.append(phase)
+        from rfcdask.execution.progress import SilentReporter
+
+        return SilentReporter()
+
+    rf.ingest(files / "table.csv", tmp_path / "part.zarr", progress=note, **options)
+    assert "looking at the columns" not in looked
+    assert tree_bytes(tmp_path / "part.zarr") == tree_bytes(tmp_path / "whole.zarr")
+    assert whole.attrs["table"]["rows"] == ROWS
+
+
+def test_numbers_alone_are_written_as_they_are(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": [1, 2, 300], "b": [4, 5, 6], "y": [0, 1, 0]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    for name, source in (("csv", tmp_path / "t.csv"), ("frame", frame)):
+        found = rf.ingest(source, tmp_path / f"{name}.zarr")
+        assert "table" not in found.attrs
+        np.testing.assert_array_equal(found.X.compute(), frame[["a", "b"]])
+        assert found.columns == ["a", "b"]
+    assert rf.ingest(tmp_path / "t.csv", tmp_path / "u.zarr").X.dtype == np.uint16
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "frame"])
+def test_gaps_are_filled_dropped_or_refused(ending: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": [1.0, np.nan, 3.0, 8.0], "y": ["p", "q", "p", "q"]})
+    source: Any = frame if ending == "frame" else tmp_path / f"t.{ending}"
+    if ending == "csv":
+        frame.to_csv(source, index=False)
+    elif ending == "parquet":
+        frame.to_parquet(source)
+    filled = rf.ingest(source, tmp_path / "filled.zarr")
+    assert filled.columns == ["a", "a missing"]
+    dropped = rf.ingest(source, tmp_path / "dropped.zarr", nan="drop")
+    assert dropped.attrs["dropped_rows"] == 1
+    np.testing.assert_array_equal(dropped.X.compute(), [[1], [3], [8]])
+    with pytest.raises(DataError, match="pass nan='drop'"):
+        rf.ingest(source, tmp_path / "refused.zarr", nan="raise")
+    assert not (tmp_path / "refused.zarr").exists()
+
+
+def test_gaps_beside_text_are_dropped_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a,c,y\n1,x,p\n2,,q\n4,y,p\n,x,q\n9,y,q\n")
+    dropped = rf.ingest(path, tmp_path / "d.zarr", nan="drop")
+    assert dropped.shape == (3, 3)
+    column = dropped.attrs["table"]["columns"][0]
+    assert column["center"] == pytest.approx(14 / 3)
+    words = r"t\.csv, line 3: column 'c' has no value: pass nan='auto'"
+    refused(tmp_path, "t.csv", path.read_text(), words, nan="raise")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "frame"])
+def test_missing_labels_are_named_and_dropped(ending: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"a": range(6), "c": list("xyxyxy"), "y": ["p", None, "q", None, "p", "q"]}
+    )
+    source: Any = frame if ending == "frame" else tmp_path / f"t.{ending}"
+    if ending == "csv":
+        frame.to_csv(source, index=False)
+    elif ending == "parquet":
+        frame.to_parquet(source)
+    place = r"line 3, .*line 5" if ending == "csv" else r"row 1, .*row 3"
+    words = rf"label 'y' is missing in 2 rows \(.*{place}\): pass nan='drop-unlabelled'"
+    with pytest.raises(DataError, match=words):
+        rf.ingest(source, tmp_path / "o.zarr")
+    assert not (tmp_path / "o.zarr").exists()
+    found = rf.ingest(source, tmp_path / "o.zarr", nan="drop-unlabelled")
+    assert found.y.compute().tolist() == ["p", "q", "p", "q"]
+    assert found.attrs["table"]["rows"] == 4
+
+
+def test_a_late_fault_is_named_by_line(tmp_path: Path) -> None:
+    n = 60_000
+    lines = [f"2024-01-{i % 28 + 1:02d},{i % 7},{'pq'[i % 2]}" for i in range(n)]
+    lines[n - 2] = "soon,1,p"
+    text = "when,x,y\n" + "\n".join(lines) + "\n"
+    words = rf"t\.csv, line {n}: expected a date in column 'when', found 'soon': .*'category'"
+    refused(tmp_path, "t.csv", text, words)
+    lines[n - 2], lines[n - 3] = "2024-01-01,x,p", "2024-01-01,,p"
+    text = "when,x,y\n" + "\n".join(lines) + "\n"
+    refused(tmp_path, "t.csv", text, rf"line {n}: expected a number in column 'x', found 'x'")
+    (tmp_path / "t.csv").write_text(text)
+    found = rf.ingest(tmp_path / "t.csv", tmp_path / "o.zarr", columns={"x": "category"})
+    assert "x=x" not in found.columns  # too rare to have a column
+    assert "x: other levels" in found.columns
+
+
+def test_types_that_differ_between_files(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,c,y\n1,u,0\n2,v,1\n")
+    (tmp_path / "b.csv").write_text("c,y,x\nu,0,1\nv,1,many\n")
+    both = [str(tmp_path / name) for name in ("a.csv", "b.csv")]
+    with pytest.raises(DataError, match=r"b\.csv, line 3: expected a number in column 'x', found"):
+        rf.ingest(both, tmp_path / "o.zarr")
+    assert not (tmp_path / "o.zarr").exists()
+    found = rf.ingest(both, tmp_path / "o.zarr", columns={"x": "category"})
+    assert found.columns == ["x=1", "x=2", "x=many", "c=u", "c=v"]
+    for name, x in (("a", [1, 2]), ("b", ["1", "many"])):
+        parquet.write_table(
+            pa.table({"x": x, "c": ["u", "v"], "y": [0, 1]}), tmp_path / f"{name}.pq"
+        )
+    with pytest.raises(DataError, match=r"b\.pq, row 1: expected a number in column 'x', found"):
+        rf.ingest(sorted(map(str, tmp_path.glob("*.pq"))), tmp_path / "p.zarr")
+
+
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        ("a,a,y", "the column name 'a' occurs twice"),
+        ("a,,y", r"column 1 has no name \(counted from 0\)"),
+        ("<script>alert(1)</script>,b,z", "no column named label"),
+    ],
+)
+def test_bad_names_are_refused(head: str, words: str, tmp_path: Path) -> None:
+    refused(tmp_path, "t.csv", f"{head}\nx,1,p\nz,2,q\n", words)
+
+
+def test_names_are_only_names(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("<script>,y\nu,p\nv,q\n")
+    data = rf.ingest(tmp_path / "t.csv", tmp_path / "o.zarr")
+    assert data.columns == ["<script>=u", "<script>=v"]
+    assert "<script>" not in data._repr_html_()
+
+
+def test_a_table_without_names_is_refused(tmp_path: Path) -> None:
+    words = r"line 1: expected a number in column '1', found 'x': give the file a first line"
+    refused(tmp_path, "t.csv", "1,x,0\n2,y,1\n", words, label=-1)
+
+
+def test_a_spec_in_a_file_and_from_an_encoder(files: Path, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.toml"
+    spec.write_text(
+        'max_levels = 5\nhash_columns = 4\n[columns]\nage = "drop"\nvisits = "category"\n'
+    )
+    found = rf.ingest(files / "table.csv", tmp_path / "o.zarr", label="status", columns=spec)
+    assert "age" not in found.columns
+    assert [name for name in found.columns if name.startswith("shop: hash")] == [
+        f"shop: hash {i}" for i in range(4)
+    ]
+    encoder = rf.TableEncoder.of(found)
+    new = rf.ingest(
+        customers(3, 50).drop(columns="age"), tmp_path / "n.zarr", label="status", columns=encoder
+    )
+    assert new.attrs["table"] == found.attrs["table"]
+    with pytest.raises(DataError, match="column 'city' is missing from the frame"):
+        rf.ingest(
+            customers(3, 50).drop(columns="city"),
+            tmp_path / "m.zarr",
+            label="status",
+            columns=encoder,
+        )
+    with pytest.raises(DataError, match="has no named columns to decide on"):
+        rf.ingest(np.eye(3), tmp_path / "m.zarr", columns={"a": "number"})
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(order=st.permutations(range(9)), extra=st.booleans(), ending=st.sampled_from(["csv", "pq"]))
+def test_new_rows_in_any_order(
+    files: Path, tmp_path: Path, order: list[int], extra: bool, ending: str
+) -> None:
+    encoder = rf.TableEncoder.of(rf.open_dataset(files / "store.zarr"))
+    rows = customers(1, 40)
+    wanted = encoder.transform(rows.drop(columns="status"))
+    new = rows[[rows.columns[place] for place in order]]
+    new = new.assign(extra="a") if extra else new
+    path = tmp_path / f"new.{ending}"
+    new.to_csv(path, index=False) if ending == "csv" else new.to_parquet(path)
+    found = rf.ingest(path, tmp_path / "n.zarr", label="status", columns=encoder, overwrite=True)
+    assert same_bits(found.X.compute(), wanted)
+    dropped = rows.columns[order[0]] if rows.columns[order[0]] != "status" else "age"
+    new.drop(columns=dropped).to_parquet(tmp_path / "less.pq")
+    with pytest.raises(DataError, match=f"column '{dropped}' is missing from"):
+        rf.ingest(tmp_path / "less.pq", tmp_path / "l.zarr", label="status", columns=encoder)
+
+
+def test_xarray_is_read_lazily(tmp_path: Path) -> None:
+    xarray = pytest.importorskip("xarray")
+    X = da.random.default_rng(0).normal(size=(50, 3), chunks=(10, 3))
+    rows = xarray.DataArray(X, dims=("row", "column"))
+    y = np.arange(50) % 2
+    np.testing.assert_array_equal(rf.ingest((rows, y), tmp_path / "o.zarr").X.compute(), X)
+
+
+def test_the_record_is_bound_by_the_manifest(files: Path, tmp_path: Path) -> None:
+    data = rf.ingest(files / "table.parquet", tmp_path / "o.zarr", label="status")
+    path = tmp_path / "o.zarr" / "zarr.json"
+    record = json.loads(path.read_text())
+    record["attributes"]["table"]["columns"][0]["center"] += 1
+    path.write_text(json.dumps(record))
+    with pytest.raises(DataError):
+        rf.open_dataset(tmp_path / "o.zarr")
+    assert data.columns
