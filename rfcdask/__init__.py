@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rfcdask.data.tables.encoder import TableEncoder
     from rfcdask.evaluation import metrics
     from rfcdask.evaluation.compare import Comparison, compare
+    from rfcdask.evaluation.importance import permutation_importance
     from rfcdask.evaluation.kernel_error import kernel_error
     from rfcdask.evaluation.tuning import TuneResult, tune
     from rfcdask.execution.cluster import connect
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         SGDClassifier,
         SGDRegressor,
     )
+    from rfcdask.linear.predict import calibrate
     from rfcdask.linear.standardize import Standardizer
     from rfcdask.persist.models import load, save
     from rfcdask.planning import Plan, PlanError, plan
@@ -57,6 +59,7 @@ __all__ = [
     "TableEncoder",
     "TuneResult",
     "__version__",
+    "calibrate",
     "compare",
     "connect",
     "fetch",
@@ -65,6 +68,7 @@ __all__ = [
     "load",
     "metrics",
     "open_dataset",
+    "permutation_importance",
     "plan",
     "save",
     "synthetic",
@@ -95,6 +99,7 @@ _NAMES = {
     "rfcdask.evaluation.compare": ("Comparison", "compare"),
     "rfcdask.data": ("Dataset", "fetch", "ingest", "open_dataset", "synthetic"),
     "rfcdask.data.tables.encoder": ("TableEncoder",),
+    "rfcdask.evaluation.importance": ("permutation_importance",),
     "rfcdask.evaluation.kernel_error": ("kernel_error",),
     "rfcdask.features": ("CompressedFeatures", "JLFeatures", "NystroemFeatures", "RandomFeatures"),
     "rfcdask.linear": (
@@ -108,6 +113,7 @@ _NAMES = {
     ),
     "rfcdask.persist.models": ("load", "save"),
     "rfcdask.planning": ("Plan", "PlanError", "plan"),
+    "rfcdask.linear.predict": ("calibrate",),
     "rfcdask.linear.standardize": ("Standardizer",),
     "rfcdask.evaluation.metrics": ("metrics",),  # the module itself
     "rfcdask.evaluation.tuning": ("TuneResult", "tune"),

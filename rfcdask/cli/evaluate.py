@@ -12,9 +12,9 @@ import click
 
 from rfcdask.cli import options as opt
 from rfcdask.cli.errors import NO_FIT
-from rfcdask.cli.inputs import check_data, opened_data, require_classes, standardized
+from rfcdask.cli.inputs import check_data, opened_data, scoring_of, standardized
 from rfcdask.cli.outputs import note, require_free, show, to_json, whole_file
-from rfcdask.features.methods import METHODS
+from rfcdask.features.methods import METHODS, NEIGHBOURS
 from rfcdask.persist.untrusted import faults_as, read_json, redacted
 from rfcdask.pipeline.folder import RESULTS_FORMAT
 from rfcdask.pipeline.settings import COUNT, POSITIVE, Settings, one_of
@@ -80,7 +80,7 @@ def plan(data: str, steps: tuple[str, ...], probe: bool, **options: Any) -> None
     help="All pairs on all rows, or the best ones only.",
 )
 @click.option("--label-weights", is_flag=True, help="Choose the weight of the labels too.")
-@opt.setting_options("standardize", "random_state")
+@opt.setting_options("scoring", "class_weight", "standardize", "random_state")
 @opt.overwrite_option("a file")
 @opt.file_options
 @opt.work_options
@@ -99,11 +99,14 @@ def tune(
     if out:
         require_free(out, overwrite, data)
     with opt.session(options) as client, opened_data(data, options, client) as dataset:
-        require_classes(dataset, data, "tune")
+        scoring = scoring_of(dataset, data, options["scoring"])
         seen, standard = standardized(dataset, options["standardize"])
-        names = ("kernel", "gammas", "n_rows", "folds", "strategy", "label_weights", "random_state")
+        names = (
+            *("kernel", "gammas", "n_rows", "folds", "strategy", "label_weights"),
+            *("class_weight", "random_state"),
+        )
         given = {name: options[name] for name in names if options[name] not in (None, (), False)}
-        given = {"random_state": 0, "Cs": cs or None} | given
+        given = {"random_state": 0, "Cs": cs or None, "scoring": scoring} | given
         found = rf.tune(seen.X, seen.y, client=client, **given)
     result = _tuned(found) | {"standardize": standard, "data": data}
     if out:
@@ -115,16 +118,18 @@ def tune(
 def _tuned(found: Any) -> dict[str, Any]:
     fields = {f.name: getattr(found, f.name) for f in dataclasses.fields(found)}
     tables = ("table", "label_table")
-    return {k: list(v) if k in tables and v is not None else v for k, v in fields.items()}
+    shown = {k: list(v) if k in tables and v is not None else v for k, v in fields.items()}
+    return shown | {"accuracy": found.accuracy}
 
 
 def _tuned_text(result: dict[str, Any]) -> str:
+    scoring = result["scoring"].replace("_", " ")
     lines = [
         f"kernel        {result['kernel']}",
         f"gamma         {result['gamma']:.6g}",
         f"C             {result['C']:g}",
         f"alpha         {result['alpha']:.6g}",
-        f"accuracy      {result['accuracy']:.4f} on {result['n_rows']:,} rows",
+        f"{scoring:<13} {result['score']:.4f} on {result['n_rows']:,} rows",
         f"standardized  {'yes' if result['standardize'] else 'no'}",
     ]
     if result["label_weight"] is not None:
@@ -134,13 +139,13 @@ def _tuned_text(result: dict[str, Any]) -> str:
 
 @click.command()
 @click.argument("data")
-@opt.setting_options(methods=tuple(METHODS))
+@opt.setting_options(methods=(*METHODS, *NEIGHBOURS))
 @opt.list_option("--n-components", COUNT, "Numbers of features.", (300,), metavar="N,N")
 @opt.setting_options(n_candidates=5000, kernel="rbf", gamma="scale")
 @opt.count_option("--n-rows", 50_000, "Rows to learn from.", least=2)
 @opt.count_option("--n-test", 10_000, "Rows held out, at most a fifth of all.", least=2)
 @opt.count_option("--repeats", 1, "Repeat with other rows and features, for means and spread.")
-@opt.setting_options("standardize", "random_state")
+@opt.setting_options("scoring", "class_weight", "standardize", "random_state")
 @click.option("--out", metavar="FILE", help="JSON file to write, for 'rfcdask report'.")
 @click.option("--plot", metavar="FILE", help="Picture to draw: .png, .svg or .pdf.")
 @opt.overwrite_option("files")
@@ -166,7 +171,7 @@ def compare(data: str, out: str | None, plot: str | None, overwrite: bool, **opt
             file.write(to_json(results) + "\n")
     if plot:
         _draw(table, Path(plot))
-    show(results["comparison"], repr(table), options["as_json"])
+    show(list(table), repr(table), options["as_json"])
 
 
 def _measure(
@@ -174,12 +179,13 @@ def _measure(
 ) -> tuple[Any, dict[str, Any]]:
     import rfcdask as rf
 
-    require_classes(dataset, path, "compare")
+    scoring = scoring_of(dataset, path, options["scoring"])
     seen, standard = standardized(dataset, options["standardize"])
-    names = ("kernel", "gamma", "n_candidates", "n_rows", "n_test", "repeats")
+    names = ("kernel", "gamma", "n_candidates", "n_rows", "n_test", "repeats", "class_weight")
     used = {name: options[name] for name in names if options[name] is not None}
     used |= {
-        "methods": options["methods"] or list(METHODS),
+        "methods": options["methods"] or [*METHODS, *NEIGHBOURS],
+        "scoring": scoring,
         "n_components": sorted(options["n_components"]),
         "random_state": options["random_state"] or 0,
     }
@@ -190,9 +196,11 @@ def _measure(
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": shlex.join(["rfcdask", "compare", redacted(path)]),
         "seed": used["random_state"],
+        "scoring": scoring,
         "settings": used | {"standardize": standard},
         "data": _data_section(dataset, path),
-        "comparison": list(table),
+        "comparison": [row for row in table if row["method"] not in NEIGHBOURS],
+        "boosting": next((row for row in table if row["method"] in NEIGHBOURS), None),
     }
     return table, results
 

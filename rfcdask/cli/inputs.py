@@ -121,7 +121,11 @@ def standardized(dataset: Any, wanted: bool | None) -> tuple[Any, bool]:
     return (dataset.standardize() if chosen else dataset), chosen
 
 
-def require_classes(dataset: Any, path: str, command: str) -> None:
-    """Refuse rows that are not labelled with classes."""
-    if dataset.classes is None:
-        raise ValueError(f"{path} has no classes to tell apart: {command} needs labels of classes.")
+def scoring_of(dataset: Any, path: str, wanted: str | None) -> str:
+    """Return the metric for the labels of a store; refuse rows without labels."""
+    from rfcdask.evaluation.scorers import check_scoring
+
+    if dataset.y is None:
+        raise ValueError(f"{path} has no labels to judge by: name the label column with --label.")
+    numbers = dataset.classes is None
+    return check_scoring(None if wanted == "auto" else wanted, numbers=numbers)

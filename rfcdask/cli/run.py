@@ -108,10 +108,23 @@ def _summary(results: dict[str, Any], folder: Any) -> str:
         [
             *(f"Warning: {said}" for said in results.get("warnings") or ()),
             f"{advice['text']} {advice['reason']}",
-            f"Model: {model['accuracy']:.2%} of {results['data']['test_rows']:,} held-out rows "
-            f"right, against {linear['accuracy']:.2%} for a linear model; saved in {folder.model}",
+            f"Model: {_good(model, linear, results['data']['test_rows'])}; saved in {folder.model}",
             f"Report: {folder.report}",
         ]
+    )
+
+
+def _good(model: dict[str, Any], linear: dict[str, Any], rows: int) -> str:
+    if model["accuracy"] is None:
+        mine, other = model["metrics"], linear["metrics"]
+        return (
+            f"R2 {mine['r2']:.4f} on {rows:,} held-out rows, mean absolute error "
+            f"{mine['mean_absolute_error']:.4g}, against {other['r2']:.4f} and "
+            f"{other['mean_absolute_error']:.4g} for a linear model"
+        )
+    return (
+        f"{model['accuracy']:.2%} of {rows:,} held-out rows right, against "
+        f"{linear['accuracy']:.2%} for a linear model"
     )
 
 

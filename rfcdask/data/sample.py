@@ -251,10 +251,12 @@ def check_dask_matrix(X: DaskArray) -> DaskArray:
     return one_column_block(X)
 
 
-def rows_and_labels(X: Any, y: Any) -> tuple[Matrix | DaskArray, Array | DaskArray]:
+def rows_and_labels(
+    X: Any, y: Any, *, several: bool = False
+) -> tuple[Matrix | DaskArray, Array | DaskArray]:
     """Return rows, CSR where they are sparse, and one label for each; what is lazy stays lazy.
 
-    A single column of labels is made flat.
+    A single column of labels is made flat; `several` columns, as targets are, may be asked for.
     """
     refuse_dask_frame(X)
     y = lazy_column(y)
@@ -262,7 +264,7 @@ def rows_and_labels(X: Any, y: Any) -> tuple[Matrix | DaskArray, Array | DaskArr
     y = y if isinstance(y, da.Array) else np.asarray(y)
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
-    if y.ndim != 1:
+    if y.ndim != 1 and not (several and y.ndim == 2):
         raise ValueError(f"y has shape {y.shape}; give one label for each row.")
     if not isinstance(X, da.Array):
         X = X.tocsr() if is_sparse(X) else np.asarray(X)

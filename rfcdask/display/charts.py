@@ -212,6 +212,24 @@ def sorted_area(values: Sequence[float], xlabel: str, ylabel: str) -> Chart:
     return Chart(f"{ylabel} of {count(len(falling))} {xlabel}", draw)
 
 
+def scatter(points: Rows, x: str, y: str, line: str) -> Chart:
+    """Draw one dot per point, and where both are equal or `y` is zero as a line."""
+    across, upward = ([float(point[name]) for point in points] for name in (x, y))
+
+    def draw(ax: Any) -> Tips:
+        ends = [min(across), max(across)]
+        ax.plot(ends, ends if line == "equal" else [0.0, 0.0], color=GREY, lw=1)
+        dots = ax.scatter(across, upward, s=6, color=BLUE, alpha=0.5, linewidths=0)
+        dots.set_rasterized(False)
+        ax.set(xlabel=x, ylabel=y)
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_locator(ticker().MaxNLocator(4))
+            plain_ticks(axis, tick)
+        return {}
+
+    return Chart(f"{y} against {x} of {count(len(points))} rows held out", draw)
+
+
 def thinned(n: int, most: int) -> list[int]:
     """Return at most `most` evenly spread positions among `n`, with the first and the last."""
     if n <= most:

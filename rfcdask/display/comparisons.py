@@ -53,6 +53,15 @@ MEASURES = {
 }
 
 
+LOWER_IS_BETTER = tuple(name for name in MEASURES if name != "accuracy")
+"""Any other column is a score."""
+
+
+def _measure(column: str) -> Measure:
+    said = column.replace("_", " ")
+    return MEASURES.get(column) or Measure(f"{said} (higher is better)", number, tick, False)
+
+
 def against_features(
     rows: Rows, column: str, margins: Mapping[str, float] | None = None
 ) -> Chart | None:
@@ -63,7 +72,7 @@ def against_features(
     rows : sequence of mapping
         One row per method and number of features.
     column : str
-        A key of `MEASURES`.
+        A key of `MEASURES`, or a metric.
     margins : mapping of method to float, optional
         How uncertain the values are, drawn where there is one value per method; otherwise the
         spread over repeats that the rows have themselves.
@@ -73,13 +82,13 @@ def against_features(
     Chart or None
         None when nothing was measured.
     """
-    if len({row.get("n_components") for row in rows}) > 1:
+    if len({row.get("n_components") for row in rows if row.get("n_components")}) > 1:
         return one_against_other(rows, "n_components", column)
     known = [row for row in rows if finite(row.get(column)) is not None]
-    known.sort(key=lambda row: float(row[column]), reverse=column != "accuracy")
+    known.sort(key=lambda row: float(row[column]), reverse=column in LOWER_IS_BETTER)
     if not known:
         return None
-    measure = MEASURES[column]
+    measure = _measure(column)
 
     def draw(ax: Any) -> Tips:
         styles = styles_for([str(row["method"]) for row in rows])
@@ -101,14 +110,16 @@ def against_features(
 
 def one_against_other(rows: Rows, x: str, y: str) -> Chart | None:
     """Draw one column against another, a line through the sizes of each method."""
-    across, upward = MEASURES[x], MEASURES[y]
+    across, upward = _measure(x), _measure(y)
     known = [
         row for row in rows if finite(row.get(x)) is not None and finite(row.get(y)) is not None
     ]
+    if x == "n_components":  # not all methods have features
+        known = [row for row in known if row[x]]
     known.sort(key=lambda row: finite(row.get("n_components")) or 0)
     if not known:
         return None
-    single = len({row.get("n_components") for row in rows}) == 1
+    single = len({row.get("n_components") for row in rows if row.get("n_components")}) <= 1
 
     def draw(ax: Any) -> Tips:
         tips: Tips = {}

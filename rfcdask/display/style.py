@@ -22,6 +22,7 @@ METHOD_TITLES = {
     "compressed": "compressed (ours)",
     "compressed-labels": "compressed with labels (ours)",
     "learned": "learned (ours)",
+    "boosting": "gradient boosting on a sample (scikit-learn)",
     "nystroem": "Nyström",
     "nystroem-rpcholesky": "Nyström (RPCholesky)",
 }
@@ -29,6 +30,7 @@ _SHORT_TITLES = {
     "compressed": "compressed",
     "compressed-labels": "with labels",
     "learned": "learned",
+    "boosting": "boosting",
     "nystroem-rpcholesky": "Nyström RPC",
 }
 # Control characters, lone surrogates, and marks that turn the direction of the text after them.

@@ -10,32 +10,35 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import dask.array as da
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import has_fit_parameter
+from threadpoolctl import threadpool_limits
 
 from rfcdask.data.sample import gather, gather_finite, pick, rows_and_labels
 from rfcdask.display.charts import legend
 from rfcdask.display.comparisons import against_features
 from rfcdask.display.html import Table, render_repr
+from rfcdask.evaluation.judge import Judge
 from rfcdask.evaluation.kernel_error import kernel_error
+from rfcdask.evaluation.scorers import SCORERS
 from rfcdask.execution.progress import track
 from rfcdask.features.base import check_count
 from rfcdask.features.learned import LearnedFeatures
-from rfcdask.features.methods import METHODS, check_methods, make_map
+from rfcdask.features.methods import METHODS, NEIGHBOURS, check_methods, make_map
 from rfcdask.kernels import get_kernel, resolve_gamma
-from rfcdask.kernels.arrays import Array, DaskArray, Matrix, check_finite
-from rfcdask.kernels.seeds import draw_parts, seed_of, stream
-from rfcdask.linear import KernelClassifier, RidgeClassifier
+from rfcdask.kernels.arrays import Array, DaskArray, Matrix, check_finite, to_dense
+from rfcdask.kernels.seeds import draw_parts, draw_rows, seed_of, stream
 
 if TYPE_CHECKING:
     from distributed import Client
 
-MEASURED = ("kernel_error", "accuracy", "fit_seconds", "microseconds_per_row", "model_bytes")
-"""The columns with figures."""
-QUALITY = ("kernel_error", "accuracy")
-"""The columns that are drawn by themselves, and of which the spread over repeats is told."""
+COSTS = ("fit_seconds", "microseconds_per_row", "model_bytes")
+"""The columns that tell what a method costs."""
 TIMED_ROWS, SLOW_ROWS, SLOW_SECONDS = 20_000, 4000, 0.04
 """Rows of which transforms are timed; of maps that take so long for few rows, these are enough."""
+BOOSTED_ROWS, BOOSTED_BYTES = 100_000, 2**29
+"""Most rows, and bytes of them, that gradient boosting learns from: it holds them in memory."""
+FEW_ROWS = 20_000
+"""Fewer rows than this are boosted by one thread."""
 
 
 class Split(NamedTuple):
@@ -51,10 +54,12 @@ class Comparison(Table):
     """One row a method and number of features.
 
     Columns: ``method``, ``n_components``, ``kernel_error`` (relative, on rows held out; NaN of
-    features that do not approximate the kernel, such as learned ones), ``accuracy`` (on rows held
-    out), ``fit_seconds`` (of the map; of "learned" with its linear model), ``microseconds_per_row``
-    (of `transform`) and ``model_bytes`` (what `transform` needs). Of several repeats they are
-    means, and ``kernel_error_spread`` and ``accuracy_spread`` are standard deviations.
+    features that do not approximate the kernel, such as learned ones), ``accuracy`` for classes
+    and ``r2`` for numbers (on rows held out), the metric that was asked for, ``fit_seconds`` (of
+    the map; of "learned" with its linear model), ``microseconds_per_row`` (of `transform`) and
+    ``model_bytes`` (what `transform` needs). Of several repeats they are means, and columns such as
+    ``kernel_error_spread`` and ``accuracy_spread`` are standard deviations. "boosting" has no
+    features, and ``n_components`` 0.
     """
 
     def plot(self, axes: Any = None, *, ax: Any = None, column: str | None = None) -> Any:
@@ -67,21 +72,28 @@ class Comparison(Table):
         ax : matplotlib axes, optional
             Draw one column only, here.
         column : str, optional
-            Draw this column only, in `ax` or new axes; "accuracy" where only `ax` is given.
+            Draw this column only, in `ax` or new axes; the score where only `ax` is given.
         """
         if ax is not None or column is not None:
-            return self._plot_column(ax, column or "accuracy", named=True)
+            return self._plot_column(ax, column or self.scoring, named=True)
         if axes is None:
             import matplotlib.pyplot as plt
 
             _, axes = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
-        for one, name in zip(axes, QUALITY, strict=True):
-            self._plot_column(one, name, named=name == QUALITY[-1])
+        for one, name in zip(axes, ("kernel_error", self.scoring), strict=True):
+            self._plot_column(one, name, named=name == self.scoring)
         return axes
 
+    @property
+    def scoring(self) -> str:
+        """The metric by which methods are judged."""
+        scores = [name for name in self.columns if name in SCORERS]
+        return scores[-1] if scores else "accuracy"
+
     def _plot_column(self, ax: Any, column: str, *, named: bool) -> Any:
-        if column not in MEASURED:
-            raise ValueError(f"column={column!r} must be one of {', '.join(MEASURED)}.")
+        known = ["kernel_error", *(name for name in self.columns if name in SCORERS), *COSTS]
+        if column not in known:
+            raise ValueError(f"column={column!r} must be one of {', '.join(known)}.")
         chart = against_features(self.rows, column)
         if chart is None:
             raise ValueError(f"There is nothing to draw: no row of the comparison has {column!r}.")
@@ -94,7 +106,7 @@ class Comparison(Table):
         return render_repr(
             tables=[("", Table(self.rows))],
             methods=[row["method"] for row in self.rows],
-            charts=[against_features(self.rows, name) for name in QUALITY],
+            charts=[against_features(self.rows, name) for name in ("kernel_error", self.scoring)],
         )
 
 
@@ -110,6 +122,8 @@ def compare(
     n_rows: int | None = 50_000,
     n_test: int = 10_000,
     model: Any = None,
+    scoring: str | None = None,
+    class_weight: Any = None,
     repeats: int = 1,
     random_state: Any = None,
     client: Any = None,
@@ -120,11 +134,12 @@ def compare(
     Parameters
     ----------
     X : array, CSR or dask array of shape (n, p)
-    y : array or dask array of shape (n,)
-        Labels.
-    methods : sequence of str, or dict of name to unfitted feature map or kernel classifier
-        Names are those of `METHODS`. Maps of your own need a parameter ``n_components``, and keep
-        their ``random_state`` in every repeat.
+    y : array or dask array of shape (n,) or (n, targets)
+        Labels, or numbers to predict.
+    methods : sequence of str, or dict of name to unfitted feature map or kernel model
+        Names are those of `METHODS`, and "boosting": scikit-learn's histogram gradient boosting,
+        which learns from at most 100,000 rows, in memory. Maps of your own need a parameter
+        ``n_components``, and keep their ``random_state`` in every repeat.
     n_components : int or sequence of int
         Numbers of features to try.
     kernel, gamma, n_candidates
@@ -134,9 +149,15 @@ def compare(
         Rows to learn from, drawn at random; None takes all that are not held out.
     n_test : int
         Rows held out, at most a fifth of all.
-    model : classifier, optional
-        What is trained on the features; unless given, ``RidgeClassifier()``, and of "learned" the
-        linear model that its features were trained with.
+    model : classifier or regressor, optional
+        What is trained on the features; unless given, ``RidgeClassifier()`` or ``Ridge()``, and of
+        "learned" the linear model that its features were trained with.
+    scoring : str, optional
+        scikit-learn's name of the metric to judge by; "accuracy" for classes and "r2" for numbers
+        unless given. Labels are numbers if some are no whole numbers, or if the metric is one
+        for numbers.
+    class_weight : dict, "balanced" or None
+        Factors on the rows of each class, for all models that are made here.
     repeats : int
         How many times all is done anew, with other rows held out and other random features; the
         table then has means, and the spread of errors and accuracies.
@@ -162,9 +183,9 @@ def compare(
     if n_rows is not None:
         check_count("n_rows", n_rows, 2)
     if not isinstance(methods, Mapping):
-        check_methods(methods)
+        check_methods(methods if isinstance(methods, str) else {*methods} - {*NEIGHBOURS})
     known = get_kernel(kernel)
-    X, y = rows_and_labels(X, y)
+    X, y = rows_and_labels(X, y, several=True)
     if X.shape[0] < 10:
         raise ValueError(f"X has {X.shape[0]} rows; at least 10 are needed to hold some out.")
     if not isinstance(X, da.Array):
@@ -172,19 +193,27 @@ def compare(
     seed = seed_of(random_state)
     sizes = [int(size) for size in np.atleast_1d(n_components)]
     found: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    total = int(repeats) * len(sizes) * len(methods)
+    total = int(repeats) * sum(1 if name in NEIGHBOURS else len(sizes) for name in methods)
     with track("comparing", total, "maps", progress=progress) as reporter:
         for again in range(seed, seed + repeats):
             data = _split(X, y, n_rows, n_test, again, client)
+            judge = Judge.of(data.labels, scoring, class_weight)
             width = resolve_gamma(gamma, known, data.test)
             for name in methods:
                 reporter.note(name)
+                own = isinstance(methods, Mapping)
+                if name in NEIGHBOURS and not own:
+                    row = measure_boosting(data, judge, again, client)
+                    found.setdefault((name, 0), []).append(row)
+                    reporter.advance()
+                    continue
                 if isinstance(methods, Mapping):
                     unfitted = methods[name]
                 else:
                     unfitted = make_method(
                         name,
                         max(sizes),
+                        judge,
                         kernel=kernel,
                         gamma=width,
                         given_gamma=gamma,
@@ -192,7 +221,7 @@ def compare(
                         random_state=again,
                     )
                 for size, fitted, seconds in fit_sizes(unfitted, sizes, data, client):
-                    row = measure(name, size, fitted, seconds, model, data, again, client)
+                    row = measure(name, size, fitted, seconds, model, data, judge, again, client)
                     found.setdefault((name, size), []).append(row)
                     reporter.advance()
     return Comparison([_together(rows) for rows in found.values()])
@@ -202,10 +231,11 @@ def _together(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return one row for all repeats of a method and size."""
     if len(rows) == 1:
         return rows[0]
+    quality = ["kernel_error", *(name for name in rows[0] if name in SCORERS)]
     # All but the size of the model, which is the same in every repeat.
-    means = {name: float(np.mean([row[name] for row in rows])) for name in MEASURED[:-1]}
+    means = {n: float(np.mean([row[n] for row in rows])) for n in (*quality, *COSTS[:-1])}
     spreads = {
-        f"{name}_spread": float(np.std([row[name] for row in rows], ddof=1)) for name in QUALITY
+        f"{name}_spread": float(np.std([row[name] for row in rows], ddof=1)) for name in quality
     }
     return rows[0] | means | spreads
 
@@ -216,7 +246,6 @@ def _split(X: Any, y: Any, n_rows: int | None, n_test: int, seed: int, client: A
     kept = n - held if n_rows is None else min(n_rows, n - held)
     test, train = map(np.sort, draw_parts(n, (held, kept), stream(seed, "compare")))
     labels = np.asarray(gather(y, test, client))
-    check_classification_targets(labels)
     learn_from = _take(X, train)
     targets = _take(y, train) if isinstance(X, da.Array) else gather(y, train, client)
     if isinstance(learn_from, da.Array) and isinstance(targets, da.Array):
@@ -253,14 +282,22 @@ def fit_sizes(
 
 
 def make_method(
-    name: str, n_components: int, *, gamma: float, given_gamma: float | str, **parameters: Any
+    name: str,
+    n_components: int,
+    judge: Judge,
+    *,
+    gamma: float,
+    given_gamma: float | str,
+    **parameters: Any,
 ) -> Any:
-    """Return the unfitted map of a method, or for "learned" the classifier that trains it.
+    """Return the unfitted map of a method, or for "learned" the model that trains it.
 
     Parameters
     ----------
     name, n_components
         As in :func:`rfcdask.features.methods.make_map`.
+    judge : Judge
+        Says what is to be predicted.
     gamma : float
         For maps that approximate the kernel.
     given_gamma : float or str
@@ -270,7 +307,7 @@ def make_method(
     """
     if not METHODS[name].learns:
         return make_map(name, n_components, gamma=gamma, **parameters)
-    return KernelClassifier(
+    return judge.kernel_model(
         n_components,
         kernel=parameters["kernel"],
         gamma="tune" if isinstance(given_gamma, str) else given_gamma,
@@ -285,6 +322,7 @@ def measure(
     seconds: float,
     learner: Any,
     data: Split,
+    judge: Judge,
     seed: int,
     client: Client | None = None,
     *,
@@ -293,25 +331,22 @@ def measure(
 ) -> dict[str, Any]:
     """Return a row of :class:`rfcdask.Comparison` for a map fitted in so many seconds.
 
-    Without a learner it is judged by its own linear model, if it has one, else by a ridge
-    classifier. With `more`, further rows held out and their labels, the row has the accuracy on
-    those as ``confirmed_accuracy`` and their number as ``confirmed_rows``.
+    Without a learner it is judged by its own linear model, if it has one, else by ridge. With
+    `more`, further rows held out and their labels, the row has the score on those under the name
+    ``confirmed_accuracy`` (or of another metric) and their number as ``confirmed_rows``.
     """
     feature_map = getattr(fitted, "features_", fitted)
     if feature_map is not fitted and learner is None:
-        predict = fitted.predict
+        model, seen = fitted, lambda rows: rows
     else:
-        model = RidgeClassifier() if learner is None else clone(learner)
+        model = judge.ridge() if learner is None else clone(learner)
         _fit(model, feature_map.transform(data.X), data.y, client)
-
-        def predict(rows: Matrix) -> Any:
-            return model.predict(feature_map.transform(rows))
-
-    right = np.asarray(predict(data.test)) == data.labels
+        seen = feature_map.transform
+    scores = judge.scores(model, seen(data.test), data.labels)
     confirmed: dict[str, Any] = {}
     if more is not None:
-        again = float(np.mean(np.asarray(predict(more[0])) == more[1]))
-        confirmed = {"confirmed_accuracy": again, "confirmed_rows": len(more[1])}
+        again = judge.scores(model, seen(more[0]), more[1])[judge.scoring]
+        confirmed = {f"confirmed_{judge.scoring}": again, "confirmed_rows": len(more[1])}
     error = float("nan")  # of what is no approximation of a kernel, or does not say of which
     approximates = not isinstance(feature_map, LearnedFeatures)
     if approximates and hasattr(feature_map, "kernel") and hasattr(feature_map, "gamma_"):
@@ -320,19 +355,45 @@ def measure(
         "method": name,
         "n_components": size,
         "kernel_error": error,
-        "accuracy": float(np.mean(right)),
+        **scores,
         "fit_seconds": seconds,
-        "microseconds_per_row": 1e6 * _seconds_per_row(feature_map, data.test),
+        "microseconds_per_row": 1e6 * _seconds_per_row(feature_map.transform, data.test),
         "model_bytes": model_bytes(feature_map),
     } | confirmed
 
 
-def _seconds_per_row(feature_map: Any, rows: Matrix) -> float:
-    """Return the best of three transforms of rows in memory, by the row."""
+def measure_boosting(
+    data: Split, judge: Judge, seed: int, client: Client | None = None
+) -> dict[str, Any]:
+    """Return a row for gradient boosting on as many of the rows as may be held in memory."""
+    n, p = data.X.shape
+    most = min(n, BOOSTED_ROWS, max(BOOSTED_BYTES // (8 * p), 1000))
+    rows = np.sort(draw_rows(n, most, stream(seed, "boosting")))
+    X, y = to_dense(gather(data.X, rows, client)), np.asarray(gather(data.y, rows, client))
+    model = judge.boosting(1 if y.ndim == 1 else y.shape[1], seed)
+    start = time.perf_counter()
+    # Threads that wait for each other cost more than they save on few rows.
+    with threadpool_limits(1 if most < FEW_ROWS else None, user_api="openmp"):
+        model.fit(X, y)
+    seconds, test = time.perf_counter() - start, to_dense(data.test)
+    return {
+        "method": "boosting",
+        "n_components": 0,
+        "kernel_error": float("nan"),
+        **judge.scores(model, test, data.labels),
+        "fit_seconds": seconds,
+        "microseconds_per_row": 1e6 * _seconds_per_row(model.predict, test),
+        "model_bytes": None,
+        "n_rows": most,
+    }
+
+
+def _seconds_per_row(function: Any, rows: Matrix) -> float:
+    """Return the best of three calls of rows in memory, by the row."""
 
     def seconds(rows: Matrix) -> float:
         start = time.perf_counter()
-        feature_map.transform(rows)
+        function(rows)
         return time.perf_counter() - start
 
     slow = seconds(rows[:SLOW_ROWS]) > SLOW_SECONDS

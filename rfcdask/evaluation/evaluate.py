@@ -17,6 +17,7 @@ from sklearn.pipeline import Pipeline
 
 from rfcdask.display.html import Table, render_repr
 from rfcdask.display.numbers import count
+from rfcdask.evaluation.scorers import OF_NUMBERS, SCORERS
 from rfcdask.execution.blocks import fold_blocks
 from rfcdask.kernels.arrays import Array, is_sparse
 from rfcdask.linear.checks import check_total_weight, dense
@@ -42,29 +43,6 @@ if TYPE_CHECKING:
 
 GROUP = 8
 """Blocks that are counted by one task."""
-SCORERS = {
-    name: (name, 1)
-    for name in (
-        "accuracy",
-        "balanced_accuracy",
-        "f1_macro",
-        "f1_weighted",
-        "precision_macro",
-        "recall_macro",
-        "roc_auc",
-        "average_precision",
-        "r2",
-    )
-} | {
-    "roc_auc_ovr": ("roc_auc", 1),
-    "neg_log_loss": ("log_loss", -1),
-    "neg_brier_score": ("brier_score", -1),
-    "neg_mean_absolute_error": ("mean_absolute_error", -1),
-    "neg_mean_squared_error": ("mean_squared_error", -1),
-    "neg_root_mean_squared_error": ("root_mean_squared_error", -1),
-}
-"""scikit-learn's names of scorers: which value of an :class:`Evaluation`, and its sign."""
-_OF_NUMBERS = {name for name, (value, _) in SCORERS.items() if value == "r2" or "mean" in value}
 
 
 @dataclass(frozen=True)
@@ -347,10 +325,53 @@ def _of_targets(errors: Array, n_rows: int) -> Evaluation:
     )
 
 
-def check_scoring(name: str, *, numbers: bool) -> str:
-    """Return the name of a scorer that goes with the labels, or say which ones there are."""
-    known = [n for n in SCORERS if (n in _OF_NUMBERS) == numbers]
-    if name not in known:
-        what = "numbers" if numbers else "classes"
-        raise ValueError(f"scoring={name!r} must be one for {what}: {', '.join(known)}.")
-    return name
+@dataclass(frozen=True)
+class ModelCounts:
+    """What is counted of rows in memory for one metric of a model of any package, or for all."""
+
+    model: Any
+    scoring: str | None = None
+
+    def of(self, X: Any, y: Array, weights: Array | None = None) -> Any:
+        """Count rows; what the metric has no use for is not asked of the model."""
+        model, needed = self.model, SCORERS[self.scoring][0] if self.scoring else None
+        predicted, y = np.asarray(model.predict(X)), np.asarray(y)
+        if not is_classifier(model):
+            return target_errors(y, predicted, weights)
+        scored = _score_method(model)
+        scores = proba = None
+        if scored and needed in (None, "roc_auc", "average_precision"):
+            scores = np.asarray(getattr(model, scored)(X))
+        if hasattr(model, "predict_proba") and needed in (None, "log_loss", "brier_score"):
+            proba = scores if scored == "predict_proba" else None
+            proba = np.asarray(model.predict_proba(X)) if proba is None else proba
+        parts = (y, predicted, scores, proba)
+        there = tuple(part is not None for part in parts)
+        given = [part for part in parts if part is not None]
+        return _count_classes(there, np.asarray(model.classes_), False, *given, weights)
+
+    def merge(self, a: Any, b: Any) -> Any:
+        """Return the counts of both sets of rows."""
+        return a.merge(b) if isinstance(a, ClassCounts) else merge_errors(a, b)
+
+    def evaluation(self, counts: Any, n_rows: int = 0) -> Evaluation:
+        """Return the metrics of what was counted."""
+        of_classes = isinstance(counts, ClassCounts)
+        return _of_classes(counts, n_rows) if of_classes else _of_targets(counts, n_rows)
+
+
+def measured_in_memory(model: Any, X: Any, y: Array) -> Evaluation:
+    """Measure a model of any package on rows in memory."""
+    counts = ModelCounts(model)
+    return counts.evaluation(counts.of(X, y), len(y))
+
+
+def has_numbers(y: Array, scoring: str | None = None) -> bool:
+    """Tell whether labels in memory are numbers to predict rather than classes.
+
+    So they are if the metric says so, if a row has several, or if some are no whole numbers.
+    """
+    if scoring is not None:
+        return scoring in OF_NUMBERS
+    y = np.asarray(y)
+    return y.ndim == 2 or (y.dtype.kind == "f" and bool((y != np.floor(y)).any()))

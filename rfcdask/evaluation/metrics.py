@@ -17,7 +17,8 @@ import numpy as np
 import sklearn.metrics
 
 from rfcdask.data.sample import refuse_dask_frame, require_known_rows
-from rfcdask.evaluation.evaluate import SCORERS, Evaluation, evaluate
+from rfcdask.evaluation.evaluate import Evaluation, evaluate
+from rfcdask.evaluation.scorers import SCORERS
 from rfcdask.execution.blocks import fold_blocks
 from rfcdask.kernels.arrays import Array, DaskArray
 from rfcdask.linear.checks import check_total_weight

@@ -62,6 +62,10 @@ METHODS: dict[str, Method] = {
 ours. The features of "learned" come with a ``KernelClassifier`` or ``KernelRegressor``."""
 
 
+NEIGHBOURS = ("boosting",)
+"""Models of other packages that are compared too: scikit-learn's gradient boosting, on a sample."""
+
+
 def check_methods(names: str | Iterable[str]) -> None:
     """Raise unless these are names of methods."""
     unknown = [names] if isinstance(names, str) else [n for n in names if n not in METHODS]

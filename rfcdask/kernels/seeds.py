@@ -66,10 +66,16 @@ def held_out_by_number(start: int, n: int, fraction: float, seed: int) -> Array:
     For rows that come block by block, and nobody knows how many: the number of a row is hashed
     (splitmix64) and decides alone, so about this fraction is held out.
     """
+    numbers = np.arange(start, start + n, dtype=np.uint64)
+    return np.asarray(hash_rows(numbers, seed) < np.uint64(int(fraction * 2**64)))
+
+
+def hash_rows(numbers: Array, seed: int) -> Array:
+    """Return random 64-bit numbers that depend on the numbers of rows and a seed (splitmix64)."""
     offset = (seed * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) % 2**64
-    x = np.arange(start, start + n, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    x = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     x += np.uint64(offset)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     x ^= x >> np.uint64(31)
-    return np.asarray(x < np.uint64(int(fraction * 2**64)))
+    return np.asarray(x)

@@ -6,17 +6,20 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import partial, reduce
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Self
 
 import dask.array as da
 import numpy as np
 import scipy.special
 from dask.delayed import delayed
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.pipeline import Pipeline
 from sklearn.utils import Tags, get_tags
 from sklearn.utils._param_validation import Interval
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from rfcdask.data.sample import gather
 from rfcdask.display.html import Facts, HTMLReprMixin
 from rfcdask.display.numbers import count
 from rfcdask.execution.blocks import fold_blocks
@@ -31,6 +34,8 @@ from rfcdask.kernels.arrays import (
     feature_dtype,
     is_sparse,
 )
+from rfcdask.kernels.seeds import draw_rows, seed_of, stream
+from rfcdask.linear.calibration import METHODS, Calibration
 from rfcdask.linear.checks import check_total_weight, dense, encode_labels
 from rfcdask.linear.counts import (
     ConfusionCounts,
@@ -87,6 +92,8 @@ class LinearModel(HTMLReprMixin, BaseEstimator):
     ) -> tuple[DaskArray, DaskArray, DaskArray | None]:
         """Return checked data to learn from, after a look at the parameters."""
         self._validate_params()
+        if reset:
+            self.__dict__.pop("calibration_", None)  # of another model
         return check_data(self, X, y, sample_weight, reset=reset)
 
     def _map_scores(self, X: Any, *, flat: bool) -> Array | DaskArray:
@@ -128,10 +135,64 @@ class LinearClassifierMixin(ClassifierMixin):
             warnings.warn(said, NeverPredictedWarning, stacklevel=2)
         return accuracy
 
+    @available_if(lambda self: self._has_probabilities())
+    def predict_proba(self, X: Any) -> Array | DaskArray:
+        """Return the probability of each class; lazy on dask arrays.
+
+        They are those of the logistic model, or what :meth:`calibrate` made of the scores.
+        """
+        check_is_fitted(self, "coef_")
+        calibration, softmax = getattr(self, "calibration_", None), len(self.coef_) > 1
+        softmax = softmax and getattr(self, "multi_class", "multinomial") == "multinomial"
+        function = ClassProbabilities(self.coef_, self.intercept_, softmax, calibration)
+        return map_rows(self, X, self._of_rows(function), len(self.classes_))
+
+    def calibrate(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        method: str = "sigmoid",
+        n_rows: int = 100_000,
+        random_state: Any = 0,
+        client: Any = None,
+    ) -> Self:
+        """Learn probabilities from the scores of rows that the model did not learn from.
+
+        Gives every classifier `predict_proba`; `predict` stays as it is, and another `fit` forgets
+        the calibration.
+
+        Parameters
+        ----------
+        X : array, CSR or dask array of shape (n, p)
+        y : array or dask array of shape (n,)
+        method : {"sigmoid", "isotonic"}
+            Platt's sigmoid, or a staircase that never falls, for which a thousand rows are few.
+        n_rows : int
+            Rows whose scores are looked at, at most; they are drawn at random.
+        random_state : int, RandomState, Generator or None
+        client : distributed.Client, optional
+            Where to compute: this client, else the current one, else local threads.
+        """
+        check_is_fitted(self, "coef_")
+        if method not in METHODS:
+            raise ValueError(f"method={method!r} must be one of {', '.join(METHODS)}.")
+        matrix, column, _ = check_data(self, X, y, None)
+        rng = stream(seed_of(random_state), "calibrate")
+        rows = np.sort(draw_rows(matrix.shape[0], min(n_rows, matrix.shape[0]), rng))
+        codes = encode_labels(np.asarray(gather(column, rows, client)), self.classes_)
+        scores = np.asarray(gather(self.decision_function(matrix), rows, client), np.float64)
+        flat = scores.reshape(len(rows), -1)
+        self.calibration_ = Calibration.of(flat, codes, len(self.classes_), method)
+        return self
+
     def _has_probabilities(self) -> bool:
-        if self.loss != "log_loss":
+        loss = getattr(self, "loss", None)
+        if loss != "log_loss" and getattr(self, "calibration_", None) is None:
+            other = "use loss='log_loss', or " if loss is not None else ""
             raise AttributeError(
-                f"predict_proba is not defined for loss={self.loss!r}; use loss='log_loss'."
+                f"predict_proba is not defined for loss={loss!r}; {other}call calibrate(X, y) with "
+                "rows held out."
             )
         return True
 
@@ -151,6 +212,41 @@ class LinearClassifierMixin(ClassifierMixin):
                 f"classes={np.unique(classes).tolist()} differ from those of the first call, "
                 f"{self.classes_.tolist()}; give all labels in the first call."
             )
+
+
+def calibrate(model: Any, X: Any, y: Any, **options: Any) -> Any:
+    """Give a fitted classifier, or a pipeline that ends in one, calibrated probabilities.
+
+    Parameters
+    ----------
+    model : classifier of this package, or pipeline
+    X, y
+        Rows that it did not learn from, and their labels.
+    **options
+        ``method``, ``n_rows``, ``random_state`` and ``client`` of `RidgeClassifier.calibrate`.
+
+    Returns
+    -------
+    The model, with `predict_proba`.
+
+    Examples
+    --------
+    >>> import numpy as np, rfcdask as rf
+    >>> X = np.random.default_rng(0).normal(size=(600, 2))
+    >>> y = (X[:, 0] > 0).astype(int)
+    >>> model = rf.calibrate(rf.RidgeClassifier().fit(X[:300], y[:300]), X[300:], y[300:])
+    >>> model.predict_proba([[3.0, 0.0]])[0, 1] > 0.9
+    True
+    """
+    learner = model[-1] if isinstance(model, Pipeline) else model
+    if not isinstance(learner, LinearClassifierMixin):
+        raise TypeError(
+            f"{type(learner).__name__} is no classifier of rfcdask: use "
+            "sklearn.calibration.CalibratedClassifierCV for it."
+        )
+    rows = model[:-1].transform(X) if isinstance(model, Pipeline) and len(model) > 1 else X
+    learner.calibrate(rows, y, **options)
+    return model
 
 
 class LinearRegressorMixin(RegressorMixin):
@@ -271,15 +367,19 @@ class ClassPredictor(LinearScores):
 
 
 class ClassProbabilities(LinearScores):
-    """The probability of each class under a logistic model."""
+    """The probability of each class under a logistic model, or as it was calibrated."""
 
-    def __init__(self, coef: Array, intercept: Any, softmax: bool) -> None:
+    def __init__(
+        self, coef: Array, intercept: Any, softmax: bool, calibration: Calibration | None = None
+    ) -> None:
         super().__init__(coef, intercept)
-        self.softmax = softmax
+        self.softmax, self.calibration = softmax, calibration
 
     def __call__(self, X: Array) -> Array:
         """Return probabilities of shape (n, classes)."""
         scores = super().__call__(X)
+        if self.calibration is not None:
+            return self.calibration(scores).astype(scores.dtype)
         if self.softmax:
             return np.asarray(scipy.special.softmax(scores, axis=1))
         share = scipy.special.expit(scores)

@@ -53,6 +53,7 @@ PERSISTABLE = {
     "TableEncoder": "rfcdask.data.tables.encoder",
     "PCA": "rfcdask.linear.pca",
     "Moments": "rfcdask.linear.moments",
+    "Calibration": "rfcdask.linear.calibration",
     "ErrorPath": "rfcdask.features.compressed",
     "RefinePath": "rfcdask.features.compressed",
     # Those of scikit-learn whose state is plain arrays; others keep private state of any kind.

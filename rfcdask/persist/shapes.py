@@ -75,6 +75,8 @@ def check_state(model: Any, state: dict[str, Any]) -> None:
         sizes["k"] = ()  # a single target: neither coef_ nor intercept_ has that side
     for key, letters in _SHAPES[name].items():
         _check_shape(key, state.get(key), letters, sizes)
+    if "calibration_" in state:
+        _check_calibration(state["calibration_"], state["coef_"].shape[0])
     if name == "JLFeatures":
         _check_drawn(state["n_features_in_"], state["n_components_"], int(model.n_candidates))
 
@@ -98,6 +100,22 @@ def _check_shape(key: str, value: Any, letters: str, sizes: dict[str, tuple[Any,
         if side not in sizes.setdefault(letter, (side,)):
             raise ValueError(f"{key} has shape {shape}, which does not fit the other arrays")
         sizes[letter] = (side,)
+
+
+def _check_calibration(found: Any, n_outputs: int) -> None:
+    """Refuse a calibration that has not the corners of each output, or none at all."""
+    method, scores, values, ends = found
+    arrays = [np.asarray(part) for part in (scores, values, ends)]
+    steps = np.diff(arrays[2], prepend=0)
+    fits = (
+        method in ("sigmoid", "isotonic")
+        and all(part.ndim == 1 and part.dtype.kind in "iuf" for part in arrays)
+        and len(steps) == n_outputs
+        and steps.min() > 0
+        and arrays[0].shape == arrays[1].shape == (arrays[2][-1],)
+    )
+    if not fits:
+        raise ValueError("calibration_ does not fit the other arrays")
 
 
 def _check_drawn(n_columns: int, n_features: int, n_candidates: int) -> None:

@@ -16,6 +16,7 @@ import psutil
 
 from rfcdask.data import Dataset, open_dataset
 from rfcdask.evaluation.compare import Split
+from rfcdask.evaluation.judge import Judge
 from rfcdask.execution.failures import workers_of
 from rfcdask.features.methods import METHODS
 from rfcdask.linear.standardize import Standardizer
@@ -26,6 +27,8 @@ from rfcdask.pipeline.settings import Settings, renamed
 
 FEATURE_BLOCK = 24 * 2**20
 """Bytes of the features of one block: a few of them are in memory for each thread."""
+CALIBRATION_ROWS = 20_000
+"""Most rows on which probabilities are learned."""
 METER_SECONDS = 0.1
 CHILDREN_EVERY = 20
 """Looks between two listings of the children: a listing goes through all processes there are."""
@@ -92,11 +95,24 @@ class Context:
         return Standardizer.of(self.stored) if self.used["standardize"] else None
 
     @cached_property
-    def _parts(self) -> tuple[Dataset, Any]:
-        dataset = self.stored.standardize() if self.used["standardize"] else self.stored
-        if not self.used["test_size"]:
-            return dataset, None
-        return dataset.split(self.used["test_size"], random_state=self.settings.random_state)
+    def judge(self) -> Judge:
+        """What is to be predicted, and how models are judged."""
+        used = self.used
+        return Judge(self.stored.classes is None, used["scoring"], used["class_weight"])
+
+    @cached_property
+    def _parts(self) -> tuple[Dataset, Any, Any]:
+        """Rows to learn from, those held out, and those on which probabilities are learned."""
+        seed = self.settings.random_state
+        train: Dataset = self.stored.standardize() if self.used["standardize"] else self.stored
+        test: Any = None
+        held: Any = None
+        if self.used["test_size"]:
+            train, test = train.split(self.used["test_size"], random_state=seed)
+        if self.used["calibration"]:
+            rows = min(train.shape[0] // 10, CALIBRATION_ROWS)
+            train, held = train.split(rows, random_state=seed + 1)
+        return train, test, held
 
     @property
     def train(self) -> Dataset:
@@ -108,6 +124,12 @@ class Context:
         """The rows held out, lazily; there are none in a fit that learns from all."""
         test: Dataset = self._parts[1]
         return test
+
+    @property
+    def calibration_rows(self) -> Dataset | None:
+        """The rows on which probabilities are learned, where they are asked for."""
+        held: Dataset | None = self._parts[2]
+        return held
 
     @cached_property
     def sample(self) -> Split:

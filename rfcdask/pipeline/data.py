@@ -26,11 +26,12 @@ from rfcdask.data.sources.base import Survey
 from rfcdask.data.sources.detect import detect_format, expand, open_zarr, opened_source
 from rfcdask.data.sources.labels import Labels
 from rfcdask.data.tables.spec import TableSpec
+from rfcdask.evaluation.scorers import check_scoring
 from rfcdask.features.methods import METHODS
 from rfcdask.linear.kernel.base import default_epochs
 from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES
 from rfcdask.linear.standardize import wants_standardizing
-from rfcdask.pipeline.context import Context
+from rfcdask.pipeline.context import CALIBRATION_ROWS, Context
 from rfcdask.pipeline.settings import Settings
 from rfcdask.planning import plan
 
@@ -97,7 +98,7 @@ def prepare_data(run: Context) -> dict[str, Any]:
             "source": run.source or "synthetic",
             "path": path,
             "rows": dataset.shape[0],
-            "train_rows": dataset.shape[0] - settled["test_size"],
+            "train_rows": _learned_from(dataset.shape[0] - settled["test_size"], run.settings),
             "test_rows": settled["test_size"],
             "classes": [str(label) for label in classes],
             "class_counts": counts,
@@ -191,14 +192,8 @@ def _check_labels(run: Context, labels: Labels | None, n_rows: int | None, name:
         )
     if labels is None:
         raise DataError(
-            f"{name} has no labels, and a run compares classifiers: name the label column with "
+            f"{name} has no labels, and a run compares models: name the label column with "
             "--label, or use rfcdask fit and transform, which need none."
-        )
-    if labels.classes is None:
-        raise DataError(
-            f"{name} has numbers as targets, not classes, and a run compares classifiers: use "
-            "rfcdask fit, or rf.SGDRegressor or rf.Ridge on rf.CompressedFeatures, or pass "
-            "task=classification if each number is a class."
         )
 
 
@@ -219,7 +214,7 @@ def settle(settings: Settings, dataset: Dataset, *, compares: bool = True) -> di
     """
     n, p = dataset.shape
     n_test = _held_out(settings.test_size, n, compares)
-    n_train = n - n_test
+    n_train = _learned_from(n - n_test, settings)
     sizes, n_components = _sizes(settings, n_train, compares)
     sampled = min(COMPARE_ROWS, affordable := max(1000, SAMPLE_BYTES // (p * 4)))
     if not compares or settings.n_rows > COMPARE_ROWS:
@@ -255,7 +250,26 @@ def settle(settings: Settings, dataset: Dataset, *, compares: bool = True) -> di
         "methods": list(dict.fromkeys([*settings.methods, method])),
         "learner": _learner(settings, dataset),
         "epochs": epochs,
+        "scoring": _scoring(settings, dataset),
     }
+
+
+def _learned_from(n_train: int, settings: Settings) -> int:
+    """Return the rows that are left to learn from when some are kept for probabilities."""
+    return n_train - (min(n_train // 10, CALIBRATION_ROWS) if settings.calibration else 0)
+
+
+def _scoring(settings: Settings, dataset: Dataset) -> str:
+    numbers = dataset.classes is None
+    for name in ("class_weight", "calibration"):
+        if numbers and getattr(settings, name) is not None:
+            raise DataError(f"{name} is for classes, and the labels are numbers: leave it out.")
+    try:
+        return check_scoring(
+            None if settings.scoring == "auto" else settings.scoring, numbers=numbers
+        )
+    except ValueError as error:
+        raise DataError(str(error)) from None
 
 
 def _held_out(wanted: float | str | None, n: int, compares: bool) -> int:
@@ -316,7 +330,7 @@ def make_plan(run: Context) -> dict[str, Any]:
     steps = {"fit": maps and not run.compares, "compare": run.compares, "train": trains}
     candidates = not run.compares and maps and not METHODS[used["method"]].has_candidates
     compared = {
-        "methods": used["methods"],
+        "methods": [name for name in used["methods"] if name in METHODS],
         "sizes": used["sizes"],
         "compare_rows": used["compare_rows"],
         "test_rows": used["compare_test_rows"],

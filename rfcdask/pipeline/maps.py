@@ -9,9 +9,16 @@ from typing import Any
 import numpy as np
 
 from rfcdask.data.sample import gather, gather_finite
-from rfcdask.evaluation.compare import Split, fit_sizes, make_method, measure
+from rfcdask.evaluation.compare import (
+    Split,
+    fit_sizes,
+    make_method,
+    measure,
+    measure_boosting,
+)
 from rfcdask.evaluation.tuning import tune
 from rfcdask.execution.progress import track
+from rfcdask.features.methods import METHODS, NEIGHBOURS
 from rfcdask.kernels import get_kernel, resolve_gamma
 from rfcdask.kernels.seeds import draw_rows, stream
 from rfcdask.persist.models import load, save
@@ -61,8 +68,8 @@ def settle_kernel(run: Context) -> dict[str, Any]:
 
 
 def _tuned_gamma(run: Context) -> float:
-    if run.stored.classes is None:
-        raise ValueError("gamma=tune needs classes as labels: use median, scale or a number.")
+    judge = run.judge
+    without_proba = judge.scoring not in ("neg_log_loss", "neg_brier_score")
     n_rows = min(TUNE_ROWS, len(run.sample.X))
     found = tune(
         run.sample.X[:n_rows],
@@ -70,6 +77,8 @@ def _tuned_gamma(run: Context) -> float:
         kernel=run.settings.kernel,
         n_rows=n_rows,
         strategy="halving",
+        scoring=judge.scoring if without_proba else None,
+        class_weight=judge.class_weight,
         random_state=run.settings.random_state,
         client=run.client,
     )
@@ -82,6 +91,7 @@ def _fit_sizes(run: Context, method: str, sizes: Sequence[int]) -> Iterator[tupl
     unfitted = make_method(
         method,
         max(sizes),
+        run.judge,
         kernel=kernel["name"],
         gamma=kernel["gamma"],
         given_gamma=used["gamma"],
@@ -139,7 +149,9 @@ def select(run: Context) -> dict[str, Any]:
 def compare_maps(run: Context) -> dict[str, Any]:
     """Fit every map at every size and measure it on rows held out; one file each."""
     methods, sizes = run.used["methods"], run.used["sizes"]
-    with track("comparing", len(methods) * len(sizes), "maps") as reporter:
+    others = [method for method in methods if method in NEIGHBOURS]
+    methods = [method for method in methods if method in METHODS]
+    with track("comparing", len(methods) * len(sizes) + len(others), "maps") as reporter:
         for method in methods:
             left = [size for size in sizes if not _row_path(run, method, size).is_file()]
             reporter.note(method)
@@ -149,8 +161,24 @@ def compare_maps(run: Context) -> dict[str, Any]:
                 for size, fitted, seconds in _fitted(run, method, left):
                     _measure(run, method, size, fitted, seconds)
                     reporter.advance()
-    pairs = ((method, size) for method in methods for size in sizes)
+        for method in others:
+            if not _row_path(run, method, 0).is_file():
+                reporter.note(method)
+                row = measure_boosting(_chosen_by(run)[0], run.judge, run.settings.random_state)
+                write_json(_row_path(run, method, 0), plain(row))
+            reporter.advance()
+    pairs = [(method, size) for method in methods for size in sizes]
+    pairs += [(method, 0) for method in others]
     return {"rows": [read_json(_row_path(run, *pair)) for pair in pairs]}
+
+
+def _chosen_by(run: Context) -> tuple[Split, Any]:
+    """Return the sample, and further rows held out: what is recommended is chosen by one half."""
+    data = run.sample
+    if len(data.labels) < CONFIRM_FROM:
+        return data, None
+    more = (data.test[1::2], data.labels[1::2])
+    return data._replace(test=data.test[::2], labels=data.labels[::2]), more
 
 
 def _row_path(run: Context, method: str, size: int) -> Path:
@@ -161,10 +189,7 @@ def _measure(run: Context, method: str, size: int, fitted: Any, seconds: float) 
     """Measure a map, and keep it if the final model needs it."""
     if (method, size) == (run.used["method"], run.n_components) and not run.learns_features:
         save(fitted, map_path(run, method, size), overwrite=True)
-    data, more = run.sample, None
-    if len(data.labels) >= CONFIRM_FROM:  # what is recommended is chosen by one half of the rows
-        more = (data.test[1::2], data.labels[1::2])
-        data = data._replace(test=data.test[::2], labels=data.labels[::2])
+    data, more = _chosen_by(run)
     with in_this_process():
         row = measure(
             method,
@@ -173,6 +198,7 @@ def _measure(run: Context, method: str, size: int, fitted: Any, seconds: float) 
             seconds,
             None,
             data,
+            run.judge,
             run.settings.random_state,
             n_points=ERROR_ROWS,
             more=more,

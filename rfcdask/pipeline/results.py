@@ -12,6 +12,7 @@ from typing import Any
 
 from rfcdask._version import __version__
 from rfcdask.execution.failures import workers_of
+from rfcdask.features.methods import NEIGHBOURS
 from rfcdask.kernels.threads import available_cpus
 from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import redacted
@@ -35,7 +36,7 @@ def write_results(run: Context, scheduler: str) -> dict[str, Any]:
 
 def collect(run: Context, scheduler: str) -> dict[str, Any]:
     """Put the products of all phases together."""
-    scored = run.product("score")
+    scored, compared = run.product("score"), run.product("compare")["rows"]
     left_out = ("seconds", "seconds_by_size", "n_features", "heldout_error")
     selection = {k: v for k, v in run.product("select").items() if k not in left_out}
     return {
@@ -44,6 +45,7 @@ def collect(run: Context, scheduler: str) -> dict[str, Any]:
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(["rfcdask", "run", *([redacted(run.source)] if run.source else [])]),
         "seed": run.settings.random_state,
+        "scoring": run.used["scoring"],
         "settings": run.used,
         "versions": {"python": platform.python_version(), **{n: version(n) for n in PACKAGES}},
         "machine": describe_machine(run.client, scheduler),
@@ -51,11 +53,16 @@ def collect(run: Context, scheduler: str) -> dict[str, Any]:
         "plan": run.product("plan"),
         "kernel": run.product("kernel"),
         "selection": selection,
-        "comparison": run.product("compare")["rows"],
+        "comparison": [row for row in compared if row["method"] not in NEIGHBOURS],
+        "boosting": next((row for row in compared if row["method"] in NEIGHBOURS), None),
         "linear": run.product("linear"),
         "model": run.product("train")
-        | {"accuracy": scored["accuracy"], "metrics": scored["metrics"]},
-        "confusion": {"labels": scored["labels"], "matrix": scored["matrix"]},
+        | {"accuracy": scored.get("accuracy"), "metrics": scored["metrics"]},
+        "confusion": {name: scored[name] for name in ("labels", "matrix")}
+        if "matrix" in scored
+        else None,
+        "points": scored.get("points"),
+        "importances": scored["importances"],
         "warnings": scored["warnings"],
         "phases": [
             {key: record[key] for key in ("name", "seconds", "peak_bytes", "rows")}

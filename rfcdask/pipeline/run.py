@@ -210,7 +210,7 @@ def _about_fit(run: Context) -> dict[str, Any]:
         scored = run.product("score")
         metric = "accuracy" if "accuracy" in scored else "R2"
         found |= {"test_rows": data["test_rows"], "metric": metric, "score": scored[metric]}
-        found |= {"metrics": scored["metrics"], "warnings": scored.get("warnings", [])}
+        found |= {name: scored[name] for name in ("metrics", "warnings")}
     return found
 
 

@@ -15,7 +15,8 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rfcdask.features.methods import LABEL_WEIGHT, METHODS
+from rfcdask.evaluation.scorers import SCORERS
+from rfcdask.features.methods import LABEL_WEIGHT, METHODS, NEIGHBOURS
 from rfcdask.persist.untrusted import faults_as, read_text
 
 KERNELS = ("rbf", "laplacian", "cauchy", "matern12", "matern32", "matern52")
@@ -145,10 +146,13 @@ SIZE = Kind(_size, "a size such as 16MB")
 SHARE = _or(Kind(_share, "a share below 1, a number of rows"), "auto", None)
 GAMMA = _or(POSITIVE, "scale", "median", "tune")
 COUNTS = _or(list_of(_whole(2), "whole numbers of at least 2", in_order=True), "auto")
-METHOD_NAMES = list_of(one_of(tuple(METHODS)), "words")
+METHOD_NAMES = list_of(one_of((*METHODS, *NEIGHBOURS)), "words")
 METHOD = one_of(("auto", *METHODS, "none"))
 LEARNER = one_of(("auto", "svm", "logistic", "ridge", "sgd", "none"))
 LOSS = one_of(("auto", "hinge", "squared_hinge", "log_loss", "squared_error", "huber"))
+SCORING = one_of(("auto", *SCORERS))
+CALIBRATION = _or(one_of(("sigmoid", "isotonic")), None)
+CLASS_WEIGHT = _or(one_of(("balanced",)), None)
 TASK = one_of(("auto", "classification", "regression"))
 NAN = one_of(("auto", "raise", "drop", "drop-unlabelled"))
 COLUMNS = Kind(_columns, "a TOML file, or kinds by name")
@@ -190,8 +194,16 @@ class Settings:
     n_candidates: int | str = _setting("auto", AUTO_COUNT, "random features to choose from")
     n_rows: int = _setting(5000, COUNT, "rows on which features are chosen")
     refine: int = _setting(300, WHOLE, "gradient steps on the chosen features")
+    scoring: str = _setting(
+        "auto", SCORING, "what models are judged by (auto: accuracy, or r2 of numbers)"
+    )
+    class_weight: str | None = _setting(
+        None, CLASS_WEIGHT, "let rare classes count as much as common ones"
+    )
     label_weight: float = _setting(LABEL_WEIGHT, NOT_NEGATIVE, "weight of compressed-labels")
-    methods: list[str] = _setting(lambda: list(METHODS)[:-1], METHOD_NAMES, "maps to compare")
+    methods: list[str] = _setting(
+        lambda: [*list(METHODS)[:-1], *NEIGHBOURS], METHOD_NAMES, "methods to compare"
+    )
     compare_rows: int | str = _setting("auto", AUTO_COUNT, "rows the compared maps learn from")
     compare_test_rows: int | str = _setting("auto", AUTO_COUNT, "held-out rows they are tried on")
     method: str = _setting(
@@ -202,6 +214,9 @@ class Settings:
     alpha: float | str = _setting("auto", _or(POSITIVE, "auto"), "penalty of the final model")
     C: float | None = _setting(
         None, _or(POSITIVE, None), "sets alpha to 1 / (C rows), except for ridge"
+    )
+    calibration: str | None = _setting(
+        None, CALIBRATION, "learn probabilities of the final model on a tenth of the training rows"
     )
     epochs: int | str = _setting(
         "auto", AUTO_COUNT, "passes over the training rows (auto: 3; learned: more of few rows)"

@@ -10,11 +10,10 @@ from sklearn.pipeline import Pipeline
 
 from rfcdask.data.columns import training_data_record
 from rfcdask.evaluation.evaluate import measured
+from rfcdask.evaluation.importance import permutation_importance
 from rfcdask.linear import (
     KernelClassifier,
     KernelRegressor,
-    Ridge,
-    RidgeClassifier,
     SGDClassifier,
     SGDRegressor,
 )
@@ -24,15 +23,20 @@ from rfcdask.pipeline.maps import map_path
 
 LOSSES = {"svm": "hinge", "logistic": "log_loss"}
 CHECKPOINT_EVERY = 32
+POINTS = 1000
+"""Rows held out whose numbers are drawn against those that the model predicts."""
+REPEATS, IMPORTANCE_ROWS, VISITS = 3, 5000, 1_000_000
+"""How often columns are mixed up, on how many rows, and how many rows are predicted for it."""
 
 
 def train_linear(run: Context) -> dict[str, Any]:
     """Train a linear model on the columns themselves: what every map must beat."""
     start = time.perf_counter()
-    model = RidgeClassifier().fit(run.train.X, run.train.y, client=run.client)
+    model = run.judge.ridge().fit(run.train.X, run.train.y, client=run.client)
     seconds = time.perf_counter() - start
     found = measured(model, run.test.X, run.test.y, client=run.client)
-    return {"accuracy": found["accuracy"], "metrics": found.values, "seconds": seconds}
+    accuracy = found.values.get("accuracy")
+    return {"accuracy": accuracy, "metrics": found.values, "seconds": seconds}
 
 
 def train(run: Context) -> dict[str, Any]:
@@ -48,6 +52,7 @@ def train(run: Context) -> dict[str, Any]:
         steps.append(("table", TableEncoder.of(run.stored)))
     if run.standardizer is not None:
         steps.append(("standardize", run.standardizer))
+    features: Any = None
     if used["method"] != "none" and not run.learns_features:
         features = load(map_path(run, used["method"], run.n_components))
         steps.append(("features", features))
@@ -58,6 +63,9 @@ def train(run: Context) -> dict[str, Any]:
         learner = make_learner(run).fit(X, run.train.y, client=run.client)
         if "checkpoint" in learner.get_params():
             learner.set_params(checkpoint=None)  # a path of this run is no part of the model
+        if (held := run.calibration_rows) is not None:
+            rows = features.transform(held.X) if features is not None else held.X
+            learner.calibrate(rows, held.y, method=used["calibration"], client=run.client)
         alone = used["learner"] == "none"
         steps.append(("features", learner.features_) if alone else ("learner", learner))
         if run.learns_features:
@@ -95,7 +103,7 @@ def make_learner(run: Context) -> Any:
     if alpha == "auto" and used["C"] is not None:
         alpha = 1.0 / (used["C"] * run.train.shape[0])
     if used["learner"] == "ridge":
-        return (Ridge if numbers else RidgeClassifier)(1.0 if alpha == "auto" else alpha)
+        return run.judge.ridge().set_params(alpha=1.0 if alpha == "auto" else alpha)
     loss = LOSSES.get(used["learner"], used["loss"])
     if loss == "auto":
         of_classes = "log_loss" if run.learns_features else "hinge"
@@ -108,6 +116,8 @@ def make_learner(run: Context) -> Any:
         "checkpoint_every": CHECKPOINT_EVERY,
         "random_state": run.settings.random_state,
     }
+    if not numbers:
+        common["class_weight"] = used["class_weight"]
     if not run.learns_features:
         return (SGDRegressor if numbers else SGDClassifier)(persist=False, **common)
     return (KernelRegressor if numbers else KernelClassifier)(
@@ -119,23 +129,49 @@ def make_learner(run: Context) -> Any:
 
 
 def score(run: Context) -> dict[str, Any]:
-    """Measure the model on all rows held out, in one pass."""
+    """Measure the model on all rows held out, in one pass, and what it needs of each column."""
     pipeline, test = load(run.folder.model), run.test
     fitted = pipeline[1:] if "standardize" in pipeline.named_steps else pipeline
     found = measured(fitted, test.X, test.y, client=run.client)
-    if test.classes is None:
-        return {"R2": found["r2"], "metrics": found.values, "targets": found.targets}
+    product: dict[str, Any] = {"metrics": found.values}
+    if run.compares:
+        product["importances"] = _importances(run, fitted)
+    if found.labels is None or found.confusion is None:
+        if run.compares:
+            rows = run.sample.test[:POINTS]
+            product["points"] = np.c_[run.sample.labels[:POINTS], fitted.predict(rows)].tolist()
+        return product | {"R2": found["r2"], "targets": found.targets, "warnings": []}
     # All classes of the data count: a rare one may have rows among those learned from alone.
     classes = np.asarray(test.classes)
     matrix = np.zeros((len(classes), len(classes)), np.int64)
-    assert found.labels is not None
-    assert found.confusion is not None
     places = np.searchsorted(classes, found.labels)
     matrix[np.ix_(places, places)] = found.confusion
-    return {
+    return product | {
         "accuracy": found["accuracy"],
         "labels": run.product("data")["data"]["classes"],
         "matrix": matrix.tolist(),
-        "metrics": found.values,
         "warnings": [said] if (said := found.warning()) else [],
     }
+
+
+def _importances(run: Context, model: Any) -> dict[str, Any] | None:
+    """Return what the model loses without each column, on a few of the rows held out.
+
+    None where there are so many columns that it would take long, or where they are projected.
+    """
+    data, (n, p) = run.product("data")["data"], run.sample.test.shape
+    rows = min(n, IMPORTANCE_ROWS, VISITS // (REPEATS * p))
+    if rows < min(n, 100) or run.stored.projection is not None:
+        return None
+    names = data["column_names"]
+    found = permutation_importance(
+        model,
+        run.sample.test[:rows],
+        run.sample.labels[:rows],
+        scoring=run.judge.scoring,
+        n_repeats=REPEATS,
+        random_state=run.settings.random_state,
+        feature_names=names if names and len(names) == p else None,
+    )
+    shown = {"scoring": found.scoring, "score": found.score, "rows": rows}
+    return shown | {"columns": list(found.table)}

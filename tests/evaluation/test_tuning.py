@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.metrics import r2_score
 from sklearn.svm import SVC
 
 import rfcdask as rf
@@ -139,3 +141,42 @@ def test_mnist_within_a_few_tenths_of_the_best_of_the_grid(shared_data: Path) ->
             model = SVC(kernel="precomputed", C=C).fit(inside, y[rows])
             scores[(gamma, C)] = model.score(across, y_test)
     assert scores[(result.gamma, result.C)] >= max(scores.values()) - 0.003
+
+
+def test_numbers_are_tuned_by_exact_kernel_ridge() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, size=(300, 2))
+    y = np.c_[np.sin(2 * X[:, 0]) + 5, X[:, 1] ** 2] + 0.05 * rng.normal(size=(300, 2))
+    result = rf.tune(X, y, gammas=[0.01, 1.0], Cs=[1.0, 100.0], folds=3, random_state=1)
+    assert (result.scoring, result.accuracy, result.gamma) == ("r2", None, 1.0)
+    rows = draw_rows(300, 300, stream(1, "tune"))
+    for row in result.table:
+        scores = []
+        for inside, held in make_folds(np.zeros(300, int), 3, 1):
+            train, test = rows[inside], rows[held]
+            model = KernelRidge(alpha=1 / row["C"], kernel="rbf", gamma=row["gamma"])
+            model.fit(X[train], y[train] - y[train].mean(0))
+            scores.append(r2_score(y[test], model.predict(X[test]) + y[train].mean(0)))
+        assert row["r2"] == pytest.approx(np.mean(scores), abs=1e-6)
+    assert "Mean r2 for each C and gamma" in result._repr_html_()
+    fitted = result.pipeline(60).set_params(compressedfeatures__n_candidates=200).fit(X, y)
+    assert fitted.score(X, y) > 0.9
+
+
+def test_the_named_metric_is_what_tuning_makes_large() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    y = np.where(rng.uniform(size=400) < 0.1, "rare", "common")
+    X[y == "rare", 0] += 1
+    grid: dict[str, Any] = {"gammas": [0.5], "Cs": [0.01, 1.0], "random_state": 0, "folds": 3}
+    plain = rf.tune(X, y, scoring="balanced_accuracy", **grid)
+    balanced = rf.tune(X, y, scoring="balanced_accuracy", class_weight="balanced", **grid)
+    assert balanced.score > plain.score + 0.05
+    weighted = rf.tune(X, y, scoring="roc_auc", class_weight={"rare": 9.0}, **grid)
+    assert weighted.score == max(weighted.table["roc_auc"])
+    with pytest.raises(ValueError, match="scoring='recall' must be one for classes: accuracy"):
+        rf.tune(X, y, scoring="recall", **grid)
+    with pytest.raises(ValueError, match="'often', which is no class"):
+        rf.tune(X, y, class_weight={"often": 1.0}, **grid)
+    with pytest.raises(ValueError, match="needs probabilities"):
+        rf.tune(X, y, scoring="neg_log_loss", **grid)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rfcdask.display.style import METHOD_TITLES, styles_for
-from rfcdask.features.methods import METHODS
+from rfcdask.features.methods import METHODS, NEIGHBOURS
 from rfcdask.pipeline.data import settle
 from rfcdask.pipeline.settings import (
     Settings,
@@ -89,7 +89,7 @@ def test_the_final_method_is_always_compared() -> None:
 
 
 def test_every_method_has_a_title_and_a_style() -> None:
-    assert METHODS.keys() == METHOD_TITLES.keys()
+    assert {*METHODS, *NEIGHBOURS} == METHOD_TITLES.keys()
     assert len({style.colour for style in styles_for(list(METHODS)).values()}) == len(METHODS)
 
 

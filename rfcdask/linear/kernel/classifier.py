@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
 from rfcdask.execution.blocks import Blocks
 from rfcdask.execution.executor import open_executor
 from rfcdask.kernels import Kernel
-from rfcdask.kernels.arrays import Array, DaskArray, RandomState
+from rfcdask.kernels.arrays import RandomState
 from rfcdask.linear.inputs import ClassLabels, first_rows, read_labels
 from rfcdask.linear.kernel.base import KernelModel
 from rfcdask.linear.kernel.stream import BlockReader
-from rfcdask.linear.predict import ClassProbabilities, LinearClassifierMixin, map_rows
+from rfcdask.linear.predict import LinearClassifierMixin
 from rfcdask.linear.sgd.estimators import warn_if_sorted
 from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, SOFTMAX
 
@@ -196,13 +194,6 @@ class KernelClassifier(LinearClassifierMixin, KernelModel):
             setting = self._setting(executor, blocks, read, seed, **outputs, more=True)
             self._learn_more(executor, setting)
         return self
-
-    @available_if(lambda self: self._has_probabilities())
-    def predict_proba(self, X: Any) -> Array | DaskArray:
-        """Return the probability of each class under the logistic model; lazy on dask arrays."""
-        check_is_fitted(self, "coef_")
-        function = ClassProbabilities(self.coef_, self.intercept_, len(self.classes_) > 2)
-        return map_rows(self, X, self._of_rows(function), len(self.classes_))
 
     def _outputs(self) -> dict[str, Any]:
         """Return the code of the loss and the number of outputs."""

@@ -9,21 +9,17 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
 from rfcdask.execution.blocks import Blocks
 from rfcdask.execution.executor import open_executor
-from rfcdask.kernels.arrays import Array, DaskArray
+from rfcdask.kernels.arrays import DaskArray
 from rfcdask.linear.inputs import ClassLabels, read_labels
 from rfcdask.linear.predict import (
-    ClassProbabilities,
     LinearClassifierMixin,
     LinearRegressorMixin,
-    map_rows,
 )
 from rfcdask.linear.sgd.base import BaseSGD
-from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES, SOFTMAX
+from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES
 from rfcdask.linear.sgd.step import TrainingConfig, blocks_mixed, epoch_groups
 from rfcdask.linear.sgd.training import training_blocks
 
@@ -195,14 +191,6 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
             blocks = training_blocks(executor, (matrix, column, weights), 1)
             self._train_more(executor, blocks, config)
         return self
-
-    @available_if(lambda self: self._has_probabilities())
-    def predict_proba(self, X: Any) -> Array | DaskArray:
-        """Return the probability of each class under the logistic model; lazy on dask arrays."""
-        check_is_fitted(self, "coef_")
-        softmax = self._loss_code() == SOFTMAX and len(self.classes_) > 2
-        function = ClassProbabilities(self.coef_, self.intercept_, softmax)
-        return map_rows(self, X, function, len(self.classes_))
 
     def _validate_params(self) -> None:
         super()._validate_params()

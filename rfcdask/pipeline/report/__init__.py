@@ -8,10 +8,11 @@ from typing import Any
 
 from rfcdask.display.html import colour_sheet
 from rfcdask.display.html import render as render_template
-from rfcdask.display.numbers import finite, number, seconds, share
+from rfcdask.display.numbers import finite, number, seconds
 from rfcdask.pipeline.folder import RESULTS_FORMAT
 from rfcdask.pipeline.report import figures, scores, sections
-from rfcdask.pipeline.report.recommendation import Results, recommend, section
+from rfcdask.pipeline.report.metric import Metric, Results, section
+from rfcdask.pipeline.report.recommendation import recommend
 
 __all__ = ["recommend", "render"]
 
@@ -22,6 +23,7 @@ SECTIONS = (
     figures.selection,
     scores.scores,
     figures.confusion,
+    scores.importances,
     sections.phases,
     sections.plan,
     sections.settings,
@@ -68,14 +70,17 @@ def _made(results: Results) -> str:
 
 def _tiles(results: Results) -> list[tuple[str, str]]:
     """Return the figures one asks for first, each with its meaning."""
-    accuracy = section(results, "model").get("accuracy")
-    linear = section(results, "linear").get("accuracy")
+    metric = Metric.of(results)
+    shares = metric.words(
+        "of held-out rows are classified right", f"{metric.word} on held-out rows"
+    )
+    mine, linear = (metric.value(section(results, name)) for name in ("model", "linear"))
     error = section(results, "selection").get("refined_heldout")
     if section(results, "model").get("method") == "learned":  # which approximates no kernel
         error = None
     shown: list[tuple[Any, Any, str]] = [
-        (accuracy, share, "of held-out rows are classified right"),
-        (linear, share, "with a linear model on the raw columns"),
+        (mine, lambda v: metric.show(v, 1), shares),
+        (linear, lambda v: metric.show(v, 1), "with a linear model on the raw columns"),
         (error, number, "relative kernel error on held-out pairs"),
         (sections.total_seconds(results) or None, seconds, "for the whole run"),
     ]

@@ -9,21 +9,19 @@ from rfcdask.display import charts
 from rfcdask.display.comparisons import against_features, one_against_other
 from rfcdask.display.html import Cell, legend_of
 from rfcdask.display.numbers import NONE, count, finite, micros, number, seconds, share, size
+from rfcdask.display.style import title_of
+from rfcdask.pipeline.report.metric import Metric, Results, section
 from rfcdask.pipeline.report.recommendation import (
     SAME_SPEED,
     Measured,
-    Results,
-    as_accurate,
     best_accuracy,
     compared_rows,
     comparison_of,
-    section,
-    standard_error,
 )
 from rfcdask.pipeline.report.scores import each_class
 from rfcdask.pipeline.report.sections import Block, ReportTable, Section, Titled
 
-HEAD = ("method", "accuracy", "kernel error", "µs per row", "map size", "time to fit")
+HEAD = ("kernel error", "µs per row", "map size", "time to fit")
 MOST_DRAWN = 100
 """Of more classes than this, those with the most wrong answers are drawn."""
 MOST_LISTED = 10
@@ -38,22 +36,37 @@ def comparison(results: Results) -> Section | None:
         return None
     raw = [dict(row) | {"method": str(row.get("method", "?"))} for row in results["comparison"]]
     tested = compared_rows(results)
-    linear = finite(section(results, "linear").get("accuracy"))
+    metric = Metric.of(results)
     blocks: list[Block] = [
-        *_tables(rows, raw, tested, linear),
-        ("note", _caption(rows, raw, tested)),
+        *_tables(rows, raw, tested, metric, _others(results, metric)),
+        ("note", _caption(rows, raw, tested, metric)),
         ("legend", legend_of([row["method"] for row in raw])),
-        ("figures", _plots(rows, raw, tested)),
+        ("figures", _plots(rows, raw, tested, metric)),
     ]
     return Section("comparison", "Methods", "Methods side by side", blocks)
 
 
-def winners(here: Sequence[Measured]) -> str:
+def _others(results: Results, metric: Metric) -> list[tuple[str, ...]]:
+    """Return the rows of models without features: a linear one, and gradient boosting."""
+    found, linear = [], metric.value(section(results, "linear"))
+    if linear is not None:
+        found.append(("linear model on the raw columns", metric.show(linear), *[NONE] * 4))
+    boosted = section(results, "boosting")
+    if (value := metric.value(boosted)) is not None:
+        speed, fit = (finite(boosted.get(k)) for k in ("microseconds_per_row", "fit_seconds"))
+        name = f"{title_of('boosting')}, {count(boosted.get('n_rows') or 0)} rows"
+        costs = (number(speed), NONE, seconds(fit))
+        found.append((name, metric.show(value), NONE, *costs))
+    return found
+
+
+def winners(here: Sequence[Measured], metric: Metric) -> str:
     """Say of maps with as many features who is most accurate, nearest to the kernel, fastest."""
     said = []
     right = best_accuracy(here)
     if right is not None:
-        said.append(f"Highest accuracy: {right.title} ({share(right.accuracy, 2)})")
+        best = metric.best[:1].upper() + metric.best[1:]
+        said.append(f"{best}: {right.title} ({metric.show(right.accuracy)})")
     near = min((r for r in here if r.error is not None), key=lambda r: r.error or 0, default=None)
     if near is not None:
         said.append(f"Lowest kernel error: {near.title} ({number(near.error)})")
@@ -65,13 +78,19 @@ def winners(here: Sequence[Measured]) -> str:
 
 
 def _tables(
-    rows: Sequence[Measured], raw: Sequence[dict[str, Any]], tested: int, linear: float | None
+    rows: Sequence[Measured],
+    raw: Sequence[dict[str, Any]],
+    tested: int,
+    metric: Metric,
+    others: Sequence[Sequence[Any]],
 ) -> list[Block]:
     """Return one table per number of features; of several, all but one are folded."""
     sizes = sorted({row.features for row in rows})
     methods = [row["method"] for row in raw]
     symbols = dict(zip(dict.fromkeys(methods), legend_of(methods), strict=True))
-    made = [_table([r for r in rows if r.features == n], symbols, tested, linear) for n in sizes]
+    made = [
+        _table([r for r in rows if r.features == n], symbols, tested, metric, others) for n in sizes
+    ]
     if len(sizes) == 1:
         return made[0]
     top = best_accuracy(rows)
@@ -84,27 +103,33 @@ def _tables(
 
 
 def _table(
-    here: Sequence[Measured], symbols: Mapping[str, Any], tested: int, linear: float | None
+    here: Sequence[Measured],
+    symbols: Mapping[str, Any],
+    tested: int,
+    metric: Metric,
+    others: Sequence[Sequence[Any]],
 ) -> list[Block]:
     body: list[Sequence[Any]] = [
-        (Cell(row.title, symbol=symbols[row.method]), *_values(row, here, tested))
+        (Cell(row.title, symbol=symbols[row.method]), *_values(row, here, tested, metric))
         for row in sorted(here, key=lambda row: -(row.accuracy or 0.0))
     ]
-    if linear is not None:
-        body.append(("linear model on the raw columns", share(linear, 2), *[NONE] * 4))
+    body += others
     caption = f"What was measured of each method with {count(here[0].features)} features"
-    return [("text", winners(here)), ("table", ReportTable(HEAD, body, caption, "compare"))]
+    table = ReportTable(("method", metric.word, *HEAD), body, caption, "compare")
+    return [("text", winners(here, metric)), ("table", table)]
 
 
-def _values(row: Measured, here: Sequence[Measured], tested: int) -> list[Any]:
+def _values(row: Measured, here: Sequence[Measured], tested: int, metric: Metric) -> list[Any]:
     top = best_accuracy(here)
     accurate = [
         r.accuracy
         for r in here
-        if r.accuracy is not None and top and as_accurate(r.accuracy, top.accuracy or 0.0, tested)
+        if r.accuracy is not None
+        and top
+        and metric.as_good(r.accuracy, top.accuracy or 0.0, tested)
     ]
     return [
-        _marked(row.accuracy, accurate, here, lambda value: share(value, 2)),
+        _marked(row.accuracy, accurate, here, metric.show),
         _marked(row.error, _least([r.error for r in here]), here, number),
         _marked(row.micros, _least([r.micros for r in here], SAME_SPEED), here, number),
         _marked(row.size, _least([r.size for r in here]), here, size),
@@ -125,22 +150,26 @@ def _marked(
     return Cell(show(value), best=True) if few else show(value)
 
 
-def _caption(rows: Sequence[Measured], raw: Sequence[dict[str, Any]], tested: int) -> str:
+def _caption(
+    rows: Sequence[Measured], raw: Sequence[dict[str, Any]], tested: int, metric: Metric
+) -> str:
     top = best_accuracy(rows)
     said = "A star marks the best of the maps with as many features, unless most of them share it."
     if top is not None and tested:
-        error = 100 * standard_error(top.accuracy or 0.0, tested)
+        error = metric.standard_error(top.accuracy or 0.0, tested)
+        what = metric.words("Accuracies were", f"The {metric.word} was")
         said += (
-            f" Accuracies were measured on {count(tested)} held-out rows, so each is uncertain by "
-            f"about {error:.2f} points (one standard error); those that differ by less than the "
-            "error of a difference are all marked."
+            f" {what} measured on {count(tested)} held-out rows, so each is uncertain by "
+            f"about {metric.show_difference(error, 2)} (one standard error); those that differ by "
+            "less than the error of a difference are all marked."
         )
-    varied = [v for row in raw if (v := finite(row.get("accuracy_spread"))) is not None]
+    name = f"{metric.scoring}_spread"
+    varied = [v for row in raw if (v := finite(row.get(name))) is not None]
     if varied:
         said += (
             " All figures are means of several repeats with other rows held out and other random "
-            f"features, between which accuracies varied by up to {100 * max(varied):.2f} "
-            "points (standard deviation)."
+            f"features, between which {metric.words('accuracies', 'it')} varied by up to "
+            f"{metric.show_difference(max(varied), 2)} (standard deviation)."
         )
     if any(row.method == "compressed-labels" for row in rows):
         said += (
@@ -156,17 +185,22 @@ def _caption(rows: Sequence[Measured], raw: Sequence[dict[str, Any]], tested: in
     return said
 
 
-def _plots(rows: Sequence[Measured], raw: Sequence[dict[str, Any]], tested: int) -> list[Titled]:
+def _plots(
+    rows: Sequence[Measured], raw: Sequence[dict[str, Any]], tested: int, metric: Metric
+) -> list[Titled]:
     margins = {
-        row.method: standard_error(row.accuracy, tested) for row in rows if row.accuracy is not None
+        row.method: metric.standard_error(row.accuracy, tested)
+        for row in rows
+        if row.accuracy is not None
     }
+    score, name = metric.scoring, metric.word[:1].upper() + metric.word[1:]
     single = len({row.features for row in rows}) == 1
     by = f"with {count(rows[0].features)} features" if single else "against features"
     drawn = {
-        f"Accuracy {by}": against_features(raw, "accuracy", margins),
+        f"{name} {by}": against_features(raw, score, margins),
         f"Kernel error {by}": against_features(raw, "kernel_error"),
-        "Accuracy against time per row": one_against_other(raw, "microseconds_per_row", "accuracy"),
-        "Accuracy against size of the map": one_against_other(raw, "model_bytes", "accuracy"),
+        f"{name} against time per row": one_against_other(raw, "microseconds_per_row", score),
+        f"{name} against size of the map": one_against_other(raw, "model_bytes", score),
     }
     return [Titled(title, [("chart", chart)]) for title, chart in drawn.items()]
 

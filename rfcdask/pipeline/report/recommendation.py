@@ -6,15 +6,14 @@ counts as equally accurate, and of those the cheapest is taken, be it ours or no
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rfcdask.display.numbers import count, finite, micros, number, share, size
 from rfcdask.display.style import title_of
+from rfcdask.pipeline.report.metric import Metric, Results, section
 
-Results = Mapping[str, Any]
 SAME_SPEED = 1.15
 """Two times per row whose ratio is below this count as the same: clocks are not better."""
 _PLURALS = {
@@ -31,7 +30,10 @@ BARGAIN = 3.0
 
 @dataclass(frozen=True)
 class Measured:
-    """One method at one number of features; what was not measured is None."""
+    """One method at one number of features; what was not measured is None.
+
+    What is called its accuracy is the metric that methods are judged by.
+    """
 
     method: str
     features: int
@@ -74,27 +76,19 @@ class Measured:
         return self.method == "learned" or self.method.startswith("compressed")
 
 
-def section(results: Results, name: str) -> dict[str, Any]:
-    """Return a part of the results; empty where it is missing."""
-    found = results.get(name)
-    return dict(found) if isinstance(found, Mapping) else {}
-
-
 def comparison_of(results: Results) -> list[Measured]:
     """Return the rows of the comparison."""
-    measured = (
-        "kernel_error",
-        "accuracy",
-        "fit_seconds",
-        "microseconds_per_row",
-        "model_bytes",
-        "confirmed_accuracy",
-    )
+    metric = Metric.of(results)
     return [
         Measured(
             str(row.get("method", "?")),
             int(finite(row.get("n_components")) or 0),
-            *(finite(row.get(name)) for name in measured),
+            finite(row.get("kernel_error")),
+            metric.value(row),
+            finite(row.get("fit_seconds")),
+            finite(row.get("microseconds_per_row")),
+            finite(row.get("model_bytes")),
+            finite(row.get(f"confirmed_{metric.scoring}")),
         )
         for row in results.get("comparison") or ()
     ]
@@ -113,21 +107,6 @@ def compared_rows(results: Results) -> int:
     for rows in filter(None, map(finite, said)):
         return int(min(rows, held) if held else rows)
     return int(held or 0)
-
-
-def standard_error(accuracy: float, rows: int) -> float:
-    """Return the binomial standard error of an accuracy measured on that many rows."""
-    return math.sqrt(max(accuracy * (1 - accuracy), 0.0) / rows) if rows else 0.0
-
-
-def as_accurate(one: float, best: float, rows: int) -> bool:
-    """Tell whether a difference is within the sampling error of the test rows.
-
-    The error is that of a difference of two independent measurements. All methods are judged by
-    the same rows, for which it is cautious.
-    """
-    margin = math.hypot(standard_error(one, rows), standard_error(best, rows))
-    return best - one <= margin + 1e-12
 
 
 def best_accuracy(rows: Iterable[Measured]) -> Measured | None:
@@ -151,19 +130,27 @@ def recommend(results: Results) -> dict[str, str]:
     """
     rows, tested = comparison_of(results), compared_rows(results)
     counts = [finite(value) or 0.0 for value in section(results, "data").get("class_counts") or ()]
-    majority = max(counts) / sum(counts) if sum(counts) > 0 else None
-    linear = finite(section(results, "linear").get("accuracy"))
+    metric = Metric.of(results)
+    majority = None
+    if metric.scoring == "accuracy" and sum(counts) > 0:
+        majority = max(counts) / sum(counts)
+    linear = metric.value(section(results, "linear"))
     best = best_accuracy(rows)
     more = [finite(row.get("confirmed_rows")) or 0 for row in results.get("comparison") or ()]
-    judge = _Judge(rows, tested, linear, majority, best, int(min(more, default=0)))
+    judge = _Judge(rows, tested, linear, majority, best, metric, int(min(more, default=0)))
     if best is None:
         return judge.without_accuracy(results)
-    if linear is not None and as_accurate(linear, best.accuracy or 0, tested):
+    boosted = section(results, "boosting")
+    value = metric.value(boosted)
+    top = max(filter(None, [best.accuracy, value]), default=0.0)
+    if linear is not None and metric.as_good(linear, top, tested):
         return judge.linear_is_enough(linear, best)
+    if value is not None and not metric.as_good(best.accuracy or 0, value, tested):
+        return judge.boosting_is_better(value, best, boosted)
     equal = [
         row
         for row in rows
-        if row.accuracy is not None and as_accurate(row.accuracy, best.accuracy or 0, tested)
+        if row.accuracy is not None and metric.as_good(row.accuracy, best.accuracy or 0, tested)
     ]
     pick = _cheapest(equal)
     sentences = [
@@ -173,6 +160,7 @@ def recommend(results: Results) -> dict[str, str]:
         judge.bargain(pick),
         judge.plain_features(pick),
         judge.against_linear(pick.accuracy or 0),
+        judge.against_boosting(value, section(results, "boosting")),
         judge.against_majority(pick.accuracy or 0),
     ]
     return {"text": f"Use {pick.sized}.", "reason": " ".join(filter(None, sentences))}
@@ -197,53 +185,67 @@ class _Judge:
     linear: float | None
     majority: float | None
     best: Measured | None
+    metric: Metric
     confirming: int = 0  # further rows, on which nothing was chosen
 
     @property
     def _digits(self) -> int:
         """As many as the test rows support: two once the error is below .05 points."""
-        error = standard_error(self.best.accuracy or 0.5, self.tested) if self.best else 0.01
+        error = 0.01
+        if self.best:
+            error = self.metric.standard_error(self.best.accuracy or 0.5, self.tested)
         return 2 if 0 < error < 5e-4 else 1
 
     def _percent(self, accuracy: float | None) -> str:
-        return share(accuracy, self._digits)
+        return self.metric.show(accuracy, self._digits)
 
     @property
     def _on_rows(self) -> str:
         return f" on {count(self.tested)} held-out rows" if self.tested else ""
 
+    @property
+    def _good(self) -> str:
+        return self.metric.words("accurate", "good")
+
+    @property
+    def _highest(self) -> str:
+        return self.metric.words("highest", "best")
+
     def _as_accurate(self, one: float, other: float) -> bool:
-        return as_accurate(one, other, self.tested)
+        return self.metric.as_good(one, other, self.tested)
 
     def why(self, pick: Measured, best: Measured, equal: Sequence[Measured]) -> str:
         """Say how the pick stands to the rest in accuracy."""
         if len(equal) == 1:
             return self._clear_winner(pick)
-        error = standard_error(pick.accuracy or 0, self.tested)
+        error = self.metric.standard_error(pick.accuracy or 0, self.tested)
         bound = f" ± {100 * error:.{self._digits}f}" if error else ""
+        if error and not self.metric.is_share:
+            bound = f" ± {number(error)}"
         mine = f"{self._percent(pick.accuracy)}{bound}"
         if best == pick:
             return (
-                f"It has the highest accuracy{self._on_rows} ({mine}), and of the {len(equal)} "
+                f"It has the {self.metric.best}{self._on_rows} ({mine}), and of the {len(equal)} "
                 f"settings within the sampling error of it none is cheaper{_costs(pick)}."
             )
         return (
-            f"{len(equal)} of {len(self.rows)} settings are equally accurate within the sampling "
-            f"error{self._on_rows} ({mine}; the highest is {self._percent(best.accuracy)}, "
+            f"{len(equal)} of {len(self.rows)} settings are equally {self._good} within the "
+            f"sampling error{self._on_rows} ({mine}; the {self._highest} is "
+            f"{self._percent(best.accuracy)}, "
             f"{best.sized}), and this is the cheapest of them{_costs(pick)}."
         )
 
     def _clear_winner(self, pick: Measured) -> str:
         mine = self._percent(pick.accuracy)
-        highest = f"It has the highest accuracy{self._on_rows} ({mine}"
+        highest = f"It has the {self.metric.best}{self._on_rows} ({mine}"
         rest = best_accuracy(row for row in self.rows if row.method != pick.method)
         if rest is None:
             return f"{highest})."
         if rest.features == pick.features:
             return (
-                f"{_upper(pick.name)} {pick.verb()} more accurate here at {count(pick.features)} "
-                f"features than every other method{self._on_rows} ({mine} against "
-                f"{self._percent(rest.accuracy)} for {rest.name})."
+                f"{_upper(pick.name)} {pick.verb()} {self.metric.words('more accurate', 'better')} "
+                f"here at {count(pick.features)} features than every other method{self._on_rows} "
+                f"({mine} against {self._percent(rest.accuracy)} for {rest.name})."
             )
         return f"{highest}; the next is {rest.sized}, {self._percent(rest.accuracy)})."
 
@@ -258,7 +260,7 @@ class _Judge:
         named = self._named(rival, pick)
         said, accuracy = [], self._percent(rival.accuracy)
         if rival in equal:
-            said.append(f"{rival.sized} {rival.verb()} equally accurate ({accuracy})")
+            said.append(f"{rival.sized} {rival.verb()} equally {self._good} ({accuracy})")
         elif not named:
             said.append(f"{rival.sized} {rival.verb('reaches', 'reach')} {accuracy}")
         said += filter(None, [_speed(pick, rival)])
@@ -286,7 +288,7 @@ class _Judge:
         if rival is None or rival.confirmed is None:
             return f"{said}."
         low, high = sorted((pick.confirmed, rival.confirmed))
-        noise = as_accurate(low, high, self.confirming)
+        noise = self.metric.as_good(low, high, self.confirming)
         how = ", which is no difference beyond the sampling error" if noise else ""
         return f"{said}, and {rival.sized} {self._percent(rival.confirmed)}{how}."
 
@@ -295,14 +297,15 @@ class _Judge:
         mine = pick.accuracy or 0
         near = [r for r in self.rows if r.micros and r.accuracy is not None]
         near = [row for row in near if mine - (row.accuracy or 0) <= SMALL]
-        if not near or not pick.micros:
+        comparable = self.metric.is_share or self.metric.scoring == "r2"
+        if not near or not pick.micros or not comparable:
             return ""
         row = _cheapest(near)
         ratio = pick.micros / (row.micros or 1)
         if ratio < BARGAIN:
             return ""
         return (
-            f"If {100 * (mine - (row.accuracy or 0)):.{self._digits}f} points do not matter, "
+            f"If {self._difference(mine - (row.accuracy or 0))} do not matter, "
             f"{row.sized} ({self._percent(row.accuracy)}) {row.verb()} {_times(ratio)} times "
             "faster per row."
         )
@@ -314,13 +317,14 @@ class _Judge:
         if plain is None or not pick.is_ours or plain.accuracy is None:
             return ""
         if not self._as_accurate(plain.accuracy, pick.accuracy or 0):
-            gain = 100 * ((pick.accuracy or 0) - plain.accuracy)
-            return f"Plain random features of the same number are {gain:.1f} points less accurate."
+            gain = self.metric.show_difference((pick.accuracy or 0) - plain.accuracy)
+            less = self.metric.words("less accurate", "worse")
+            return f"Plain random features of the same number are {gain} {less}."
         nearer = ""
         if pick.error and plain.error and pick.error < plain.error:
             ratio = _times(plain.error / pick.error)
             nearer = f"; their kernel error is {number(plain.error)}, {ratio} times as large"
-        return f"Plain random features of the same number are as accurate here{nearer}."
+        return f"Plain random features of the same number are as {self._good} here{nearer}."
 
     def against_linear(self, accuracy: float) -> str:
         """Say what features gain over the columns themselves."""
@@ -328,8 +332,35 @@ class _Judge:
             return ""
         return (
             f"A linear model on the raw columns reaches {self._percent(self.linear)}, "
-            f"{100 * (accuracy - self.linear):.{self._digits}f} points less."
+            f"{self._difference(accuracy - self.linear)} {self.metric.words('less', 'worse')}."
         )
+
+    def _difference(self, value: float) -> str:
+        return self.metric.show_difference(value, self._digits)
+
+    def against_boosting(self, value: float | None, boosted: Mapping[str, Any]) -> str:
+        """Say how near gradient boosting comes, which was not better."""
+        if value is None:
+            return ""
+        return (
+            f"scikit-learn's gradient boosting on {_sample(boosted)} reaches "
+            f"{self._percent(value)}."
+        )
+
+    def boosting_is_better(
+        self, value: float, best: Measured, boosted: Mapping[str, Any]
+    ) -> dict[str, str]:
+        """Recommend the neighbour."""
+        better = self.metric.words("more accurate", "better")
+        reason = (
+            f"On {_sample(boosted)}, in memory, it is {better} than every feature map"
+            f"{self._on_rows} ({self._percent(value)} against {self._percent(best.accuracy)} for "
+            f"{best.sized}). It needs its rows in memory; of more rows than fit there, try whether "
+            "a larger sample still helps, or take the model that was trained on all of them."
+        )
+        sentences = [reason, self.against_linear(value), self.against_majority(value)]
+        text = "Use gradient boosting (scikit-learn's HistGradientBoosting)."
+        return {"text": text, "reason": " ".join(filter(None, sentences))}
 
     def against_majority(self, accuracy: float) -> str:
         """Warn where nothing was learned."""
@@ -344,7 +375,8 @@ class _Judge:
         """Recommend no features at all."""
         accuracy = best.accuracy or 0
         more = linear > accuracy and not self._as_accurate(accuracy, linear)
-        how = "more accurate than" if more else "as accurate, within the sampling error, as"
+        better = self.metric.words("more accurate", "better")
+        how = f"{better} than" if more else f"as {self._good}, within the sampling error, as"
         reason = (
             f"It is {how} the best feature map{self._on_rows} ({self._percent(linear)} against "
             f"{self._percent(best.accuracy)} for {best.sized}), and it needs no features at all."
@@ -362,7 +394,7 @@ class _Judge:
                 f"kernel (error {number(best.error)})."
             )
             return {"text": f"Use {best.sized}.", "reason": reason}
-        accuracy = finite(section(results, "model").get("accuracy"))
+        accuracy = self.metric.value(section(results, "model"))
         if accuracy is None:
             return {"text": "No recommendation: nothing was compared.", "reason": ""}
         tested = finite(section(results, "data").get("test_rows"))
@@ -373,7 +405,14 @@ class _Judge:
             self.against_majority(accuracy),
         ]
         text = f"The model is right for {share(accuracy)} of the rows it has not seen."
+        if self.metric.scoring != "accuracy":
+            text = f"The model has a {self.metric.word} of {self._percent(accuracy)} on new rows."
         return {"text": text, "reason": " ".join(filter(None, sentences))}
+
+
+def _sample(boosted: Mapping[str, Any]) -> str:
+    rows = finite(boosted.get("n_rows"))
+    return f"a sample of {count(rows)} rows" if rows else "a sample"
 
 
 def _upper(sentence: str) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rfcdask.display import charts
 from rfcdask.display.numbers import NONE, count, finite, number, share
-from rfcdask.pipeline.report.recommendation import Results, section
+from rfcdask.pipeline.report.metric import Metric, Results, section
 from rfcdask.pipeline.report.sections import Block, ReportTable, Section, Titled
 
+MOST_COLUMNS = 25
 MOST_CLASSES = 30
 """Of more classes than this, those that are found least are listed."""
 METRICS = {
@@ -38,8 +40,8 @@ def scores(results: Results) -> Section | None:
         for name in known
     ]
     head = ("on rows held out", "model", "linear model on the columns")
-    table: Block = ("table", ReportTable(head, rows, "Metrics of the model"))
-    return Section("scores", "Scores", "How good the model is", [table])
+    blocks: list[Block] = [("table", ReportTable(head, rows, "Metrics of the model"))]
+    return Section("scores", "Scores", "How good the model is", [*blocks, *_points(results)])
 
 
 def _shown(name: str, value: Any) -> str:
@@ -70,3 +72,49 @@ def each_class(labels: Sequence[str], matrix: Sequence[Sequence[float]]) -> Titl
     if n > MOST_CLASSES:
         said += f" {MOST_CLASSES} of {count(n)} classes are listed."
     return Titled("Each class", [("table", ReportTable(head, rows, "Each class")), ("note", said)])
+
+
+def _points(results: Results) -> list[Block]:
+    """Return predicted against true numbers, and what is left."""
+    pairs = [tuple(map(finite, pair)) for pair in results.get("points") or ()]
+    known = [
+        {"true value": a, "predicted value": b, "true less predicted": a - b}
+        for a, b in (pair for pair in pairs if len(pair) == 2)
+        if a is not None and b is not None
+    ]
+    if not known:
+        return []
+    drawn = {
+        "Predicted against true values": charts.scatter(
+            known, "true value", "predicted value", "equal"
+        ),
+        "What is left": charts.scatter(known, "predicted value", "true less predicted", "zero"),
+    }
+    said = f"{count(len(known))} of the rows held out; on the line nothing is left to explain."
+    figures = [Titled(title, [("chart", chart)]) for title, chart in drawn.items()]
+    return [("figures", figures), ("note", said)]
+
+
+def importances(results: Results) -> Section | None:
+    """Return which columns the model needs; None where that was not measured."""
+    found = section(results, "importances")
+    rows = [
+        (str(row.get("column", "?")), value, finite(row.get("deviation")) or 0.0)
+        for row in found.get("columns") or ()
+        if (value := finite(row.get("importance"))) is not None
+    ]
+    if not rows:
+        return None
+    names, values, spreads = zip(*rows[:MOST_COLUMNS], strict=True)
+    metric = Metric.of(results)
+    texts = [f"{number(v)} ± {number(s)}" for v, s in zip(values, spreads, strict=True)]
+    said = (
+        f"What the model loses of its {metric.word} when the values of a column are mixed up, on "
+        f"{count(finite(found.get('rows')) or 0)} of the rows held out. Columns that say the same "
+        "stand in for each other: each alone may then seem unimportant."
+    )
+    if len(rows) > MOST_COLUMNS:
+        said += f" The first {MOST_COLUMNS} of {count(len(rows))} columns are shown."
+    chart = charts.bars(names, values, f"loss of {metric.word}", texts)
+    blocks: list[Block] = [("chart", chart), ("note", said)]
+    return Section("importances", "Columns", "Which columns the model needs", blocks)

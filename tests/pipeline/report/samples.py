@@ -119,6 +119,15 @@ def results(**changes: Any) -> dict[str, Any]:
             "labels": ["background", "signal"],
             "matrix": [[99_120, 6_680], [6_640, 87_560]],
         },
+        "importances": {
+            "scoring": "accuracy",
+            "score": 0.93,
+            "rows": 5000,
+            "columns": [
+                {"column": "mass", "importance": 0.21, "deviation": 0.004},
+                {"column": "spin", "importance": 0.02, "deviation": 0.001},
+            ],
+        },
         "phases": [
             {"name": "data", "seconds": 6.1, "peak_bytes": 420_000_000, "rows": 1_000_000},
             {"name": "plan", "seconds": 2.4, "peak_bytes": 450_000_000, "rows": None},
@@ -172,6 +181,7 @@ def nasty() -> dict[str, Any]:
         comparison=[row(NASTY), row("z" * 300, accuracy=0.7), row("compressed")],
         model=base["model"] | {"method": NASTY, "learner": NASTY},
         warnings=[NASTY],
+        importances={"columns": [{"column": NASTY, "importance": 0.1}]},
         confusion={"labels": [NASTY, "y" * 400], "matrix": [[5, 6], [7, 8]]},
         phases=[{"name": NASTY, "seconds": 1.0, "peak_bytes": 1, "rows": 1}],
         plan=base["plan"] | {"problems": [NASTY]},

@@ -17,14 +17,15 @@ from tests.pipeline.report import samples
 from tests.pipeline.report.wellformed import read, skeleton
 
 SECTIONS = [
-    "run", "data", "comparison", "selection", "scores", "confusion", "costs", "plan", "settings",
-    "reproduce",
+    "run", "data", "comparison", "selection", "scores", "confusion", "importances", "costs", "plan",
+    "settings", "reproduce",
 ]  # fmt: skip
 FROM = {
     "comparison": "comparison",
     "selection": "selection",
     "model": "scores",
     "confusion": "confusion",
+    "importances": "importances",
     "phases": "costs",
     "plan": "plan",
 }
@@ -64,6 +65,7 @@ def test_what_is_missing_is_left_out(gone: str) -> None:
 
 def test_nothing_says_none() -> None:
     keys = ["kernel", "linear", "model", "machine", "settings", "selection", "confusion", "plan"]
+    keys.append("importances")
     shown = render(samples.results(**dict.fromkeys(keys)))
     assert ids(shown) == ["run", "data", "comparison", "costs", "settings", "reproduce"]
     assert "None" not in words(shown)
@@ -209,7 +211,7 @@ def test_nothing_is_fetched_or_run() -> None:
 
 def test_drawings_say_what_they_show() -> None:
     drawn = [a for tag, a in read(render(samples.results())).elements if tag == "svg"]
-    assert len(drawn) == 8
+    assert len(drawn) == 9
     assert all(a["role"] == "img" and a["aria-label"] for a in drawn)
 
 
@@ -268,3 +270,23 @@ def test_a_class_never_predicted_stands_at_the_top() -> None:
     assert shown.index(said) < shown.index("Use ")
     assert "rare 20 0.0% never predicted often 980 100.0% 98.0%" in shown
     assert "balanced accuracy (mean recall of all classes) 93.31%" in shown
+
+
+def test_numbers_are_drawn_against_what_is_predicted() -> None:
+    points = [[k / 10, k / 10 + 0.1 * (k % 3)] for k in range(50)]
+    results = samples.results(
+        scoring="r2",
+        comparison=[samples.row("compressed", r2=0.81), samples.row("random", r2=0.5)],
+        linear={"metrics": {"r2": 0.4}},
+        boosting={"method": "boosting", "r2": 0.79, "n_rows": 50_000, "fit_seconds": 3.0},
+        model={"metrics": {"r2": 0.83, "mean_absolute_error": 0.21}},
+        confusion=None,
+        points=points,
+    )
+    shown = words(render(results))
+    assert "Use 300 compressed features." in shown
+    assert "R2 of each method" not in shown
+    assert "R2, the share of the variance that is explained 0.830 0.400" in shown
+    assert "gradient boosting on a sample (scikit-learn), 50,000 rows 0.790" in shown
+    assert "Predicted against true values" in shown
+    assert "accura" not in shown.lower()

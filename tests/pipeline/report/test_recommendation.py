@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rfcdask.display.numbers import NONE
 from rfcdask.pipeline.report import recommend
-from rfcdask.pipeline.report.recommendation import as_accurate, compared_rows, standard_error
+from rfcdask.pipeline.report.metric import Metric
+from rfcdask.pipeline.report.recommendation import compared_rows
 from tests.pipeline.report import samples
 
 
@@ -191,9 +193,50 @@ def test_the_rows_compared_on_decide_and_not_those_scored_on() -> None:
 
 
 def test_the_margin_is_the_binomial_one() -> None:
-    assert standard_error(0.5, 10_000) == pytest.approx(0.005)
+    assert Metric().standard_error(0.5, 10_000) == pytest.approx(0.005)
     margin = (2 * 0.25 / 10_000) ** 0.5
-    assert as_accurate(0.5, 0.5 + 0.99 * margin, 10_000)
-    assert not as_accurate(0.5, 0.5 + 1.02 * margin, 10_000)
-    assert not as_accurate(0.5, 0.5001, 0)  # nobody says how many rows: every difference counts
-    assert as_accurate(0.6, 0.5, 0)
+    assert Metric().as_good(0.5, 0.5 + 0.99 * margin, 10_000)
+    assert not Metric().as_good(0.5, 0.5 + 1.02 * margin, 10_000)
+    assert not Metric().as_good(
+        0.5, 0.5001, 0
+    )  # nobody says how many rows: every difference counts
+    assert Metric().as_good(0.6, 0.5, 0)
+
+
+def test_boosting_that_is_better_is_recommended() -> None:
+    rows = [samples.row("compressed", accuracy=0.90)]
+    boosting = {"method": "boosting", "accuracy": 0.95, "n_rows": 50_000}
+    found = recommend(samples.results(comparison=rows, boosting=boosting))
+    assert found["text"] == "Use gradient boosting (scikit-learn's HistGradientBoosting)."
+    assert "On a sample of 50,000 rows, in memory, it is more accurate" in found["reason"]
+    worse = recommend(samples.results(comparison=rows, boosting=boosting | {"accuracy": 0.85}))
+    assert worse["text"] == "Use 300 compressed features."
+    assert "gradient boosting on a sample of 50,000 rows reaches 85.0" in worse["reason"]
+
+
+def test_the_metric_that_is_named_decides() -> None:
+    rows = [
+        samples.row("compressed", accuracy=0.98, balanced_accuracy=0.50),
+        samples.row("random", accuracy=0.90, balanced_accuracy=0.88),
+    ]
+    found = recommend(
+        samples.results(comparison=rows, scoring="balanced_accuracy", linear={"accuracy": 0.99})
+    )
+    assert found["text"] == "Use 300 plain random features (RFM)."
+    assert "better here at 300 features" in found["reason"]
+    assert "88.0% against 50.0%" in found["reason"]
+
+
+@pytest.mark.parametrize(("scoring", "value"), [("r2", 0.6), ("neg_mean_squared_error", -2.0)])
+def test_margins_of_numbers_are_those_of_their_spread(scoring: str, value: float) -> None:
+    rng = np.random.default_rng(0)
+    n, found = 400, []
+    for _ in range(300):
+        if scoring == "r2":
+            x, e = rng.normal(size=n), rng.normal(size=n)
+            y = np.sqrt(0.6) * x + np.sqrt(0.4) * e
+            found.append(1 - 0.4 * np.mean(e**2) / y.var())
+        else:
+            found.append(-2.0 * np.mean(rng.normal(size=n) ** 2))
+    margin = Metric(scoring).standard_error(value, n)
+    assert margin == pytest.approx(np.std(found), rel=0.6)

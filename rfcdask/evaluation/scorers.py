@@ -1,0 +1,39 @@
+"""The metrics that models can be judged by, under scikit-learn's names; imports nothing."""
+
+from __future__ import annotations
+
+SCORERS = {
+    name: (name, 1)
+    for name in (
+        "accuracy",
+        "balanced_accuracy",
+        "f1_macro",
+        "f1_weighted",
+        "precision_macro",
+        "recall_macro",
+        "roc_auc",
+        "average_precision",
+        "r2",
+    )
+} | {
+    "roc_auc_ovr": ("roc_auc", 1),
+    "neg_log_loss": ("log_loss", -1),
+    "neg_brier_score": ("brier_score", -1),
+    "neg_mean_absolute_error": ("mean_absolute_error", -1),
+    "neg_mean_squared_error": ("mean_squared_error", -1),
+    "neg_root_mean_squared_error": ("root_mean_squared_error", -1),
+}
+"""scikit-learn's names of scorers: which value of an `Evaluation`, and its sign."""
+OF_NUMBERS = {name for name, (value, _) in SCORERS.items() if value == "r2" or "mean" in value}
+"""Those that are for numbers, the others being for classes."""
+
+
+def check_scoring(name: str | None, *, numbers: bool) -> str:
+    """Return the name of a scorer that goes with the labels, or say which ones there are."""
+    if name is None:
+        return "r2" if numbers else "accuracy"
+    known = [n for n in SCORERS if (n in OF_NUMBERS) == numbers]
+    if name not in known:
+        what = "numbers" if numbers else "classes"
+        raise ValueError(f"scoring={name!r} must be one for {what}: {', '.join(known)}.")
+    return name
