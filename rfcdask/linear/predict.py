@@ -87,6 +87,15 @@ class LinearModel(HTMLReprMixin, BaseEstimator):
             found.append(("classes", names + (f" and {count(more)} more" if more > 0 else "")))
         return found
 
+    def _validate_params(self) -> None:
+        super()._validate_params()
+        alphas = getattr(self, "alphas", None)
+        for value in () if alphas is None else alphas:
+            if not isinstance(value, Real) or value not in NOT_NEGATIVE:
+                raise ValueError(f"alphas holds {value!r}; each alpha must be {NOT_NEGATIVE}.")
+        if alphas is not None and not len(alphas):
+            raise ValueError("alphas is empty; give at least one penalty.")
+
     def _check_data(
         self, X: Any, y: Any, sample_weight: Any, *, reset: bool
     ) -> tuple[DaskArray, DaskArray, DaskArray | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -70,14 +69,6 @@ class BaseRidge(LinearModel):
             return []
         rows = ("rows", count(self.moments_.rows))
         return [*super()._facts(), rows, ("alpha", number(self.alpha_))]
-
-    def _validate_params(self) -> None:
-        super()._validate_params()
-        for value in () if self.alphas is None else self.alphas:
-            if not isinstance(value, Real) or value not in NOT_NEGATIVE:
-                raise ValueError(f"alphas holds {value!r}; each alpha must be {NOT_NEGATIVE}.")
-        if self.alphas is not None and not len(self.alphas):
-            raise ValueError("alphas is empty; give at least one penalty.")
 
     def _fit_moments(
         self,

@@ -65,7 +65,9 @@ def test_feature_maps_name_the_row_too() -> None:
     features = rf.RandomFeatures(20, random_state=0).fit(X)
     X[437, 3] = np.nan
     with pytest.raises(ValueError, match="row 37, column 3 of block 4"):
-        rf.SGDClassifier(random_state=0).fit(features.transform(lazy(X, 100)), lazy(y, 100))
+        rf.SGDClassifier(epochs=5, random_state=0).fit(
+            features.transform(lazy(X, 100)), lazy(y, 100)
+        )
 
 
 @pytest.mark.parametrize("model", [MODELS[0], MODELS[3]], ids=lambda m: type(m).__name__)
@@ -117,8 +119,8 @@ def test_shapes_and_chunks(model: Any) -> None:
 def test_columns_in_several_blocks_are_put_together() -> None:
     X, y = blobs(300, 6, 2)
     apart = da.from_array(X, chunks=(100, 2))
-    one = rf.SGDClassifier(random_state=0).fit(apart, y)
-    other = rf.SGDClassifier(random_state=0).fit(lazy(X, 100), y)
+    one = rf.SGDClassifier(epochs=5, random_state=0).fit(apart, y)
+    other = rf.SGDClassifier(epochs=5, random_state=0).fit(lazy(X, 100), y)
     assert np.array_equal(one.coef_, other.coef_)
 
 
@@ -148,7 +150,7 @@ def test_settings(setting: dict[str, Any], words: str) -> None:
 
 def test_probabilities_exist_for_log_loss_only() -> None:
     X, y = blobs(50, 3, 2)
-    model = rf.SGDClassifier(random_state=0).fit(X, y)
+    model = rf.SGDClassifier(epochs=5, random_state=0).fit(X, y)
     assert not hasattr(model, "predict_proba")
     with pytest.raises(AttributeError) as caught:
         model.predict_proba(X)

@@ -64,7 +64,9 @@ def flaky_train(marker: Path, *args: Any) -> TrainingState:
 
 
 def model(**more: Any) -> Any:
-    return rf.SGDClassifier(epochs=3, random_state=1, persist=False, **more)
+    return rf.SGDClassifier(
+        **{"alpha": 1e-3, "epochs": 3, "random_state": 1, "persist": False} | more
+    )
 
 
 @pytest.mark.parametrize(("workers", "all_die"), [(1, True), (2, False), (2, True)])

@@ -37,7 +37,7 @@ def digits(J: int = 200) -> tuple[Array, Array, Array, Array]:
 def test_as_accurate_as_liblinear(loss: str) -> None:
     Z, y, Z_test, y_test = digits()
     exact = LinearSVC(loss=loss, max_iter=20_000).fit(Z, y).score(Z_test, y_test)
-    ours = rf.SGDClassifier(loss, epochs=10, random_state=0).fit(lazy(Z, 100), lazy(y, 100))
+    ours = rf.SGDClassifier(loss, random_state=0).fit(lazy(Z, 100), lazy(y, 100))
     assert ours.score(lazy(Z_test, 100), lazy(y_test, 100)) >= exact - 0.015
 
 
@@ -135,7 +135,7 @@ def test_huber_does_not_mind_outliers() -> None:
 def test_the_same_bits_wherever_it_runs(place: str, cluster_client: Any) -> None:
     X, y = blobs(3000, 10, 3)
     X, y = lazy(X, 170), lazy(y, 170)
-    reference = rf.SGDClassifier(random_state=3).fit(X, y)
+    reference = rf.SGDClassifier(epochs=5, random_state=3).fit(X, y)
     setting: dict[str, Any] = {
         "synchronous": {"scheduler": "synchronous"},
         "one thread": {"num_workers": 1},
@@ -144,12 +144,12 @@ def test_the_same_bits_wherever_it_runs(place: str, cluster_client: Any) -> None
     }[place]
     client = cluster_client if place == "cluster" else None
     with dask.config.set(setting):
-        other = rf.SGDClassifier(random_state=3).fit(X, y, client=client)
+        other = rf.SGDClassifier(epochs=5, random_state=3).fit(X, y, client=client)
     assert np.array_equal(other.coef_, reference.coef_)
     assert np.array_equal(other.intercept_, reference.intercept_)
     assert other.history_ == reference.history_
     assert other.score(X, y, client=client) == reference.score(X, y)
-    different = rf.SGDClassifier(random_state=4).fit(X, y)
+    different = rf.SGDClassifier(epochs=5, random_state=4).fit(X, y)
     assert not np.array_equal(different.coef_, reference.coef_)
 
 
@@ -195,10 +195,11 @@ def test_a_current_client_is_used_and_may_keep_features(
     X, y = blobs(2000, 6, 3)
     features = rf.RandomFeatures(30, random_state=0).fit(X)
     Z, labels = features.transform(lazy(X, 150)), lazy(y, 150)
-    here = rf.SGDClassifier(random_state=0).fit(Z, labels)
+    here = rf.SGDClassifier(alpha=1e-4, epochs=5, random_state=0).fit(Z, labels)
     before = set(cluster_client.futures)
     with cluster_client.as_current():
-        there = rf.SGDClassifier(random_state=0, persist=persist).fit(Z, labels)
+        model = rf.SGDClassifier(alpha=1e-4, epochs=5, random_state=0, persist=persist)
+        there = model.fit(Z, labels)
     assert np.array_equal(there.coef_, here.coef_)
     # Rows of 14 blocks, the preconditioner, and two groups in each of five epochs.
     assert len(calls) == 14 + 1 + 5 * 2
@@ -224,13 +225,13 @@ def test_building_predictions_computes_nothing(refusing_scheduler: Any) -> None:
 def test_strings_weights_and_classes() -> None:
     X, codes = blobs(3000, 10, 3)
     y = np.array(["ash", "birch", "cedar"])[codes]
-    model = rf.SGDClassifier(random_state=0).fit(lazy(X, 300), lazy(y, 300))
+    model = rf.SGDClassifier(epochs=5, random_state=0).fit(lazy(X, 300), lazy(y, 300))
     assert model.classes_.tolist() == ["ash", "birch", "cedar"]
     assert set(model.predict(lazy(X, 300)).compute()) <= set(model.classes_)
     weights = np.where(codes == 0, 0.0, 1.0)
-    blind = rf.SGDClassifier(random_state=0).fit(lazy(X, 300), lazy(y, 300), weights)
+    blind = rf.SGDClassifier(epochs=5, random_state=0).fit(lazy(X, 300), lazy(y, 300), weights)
     assert np.mean(blind.predict(X) == "ash") < 0.02
-    weighted = rf.SGDClassifier(random_state=0, class_weight={"ash": 0.0}).fit(X, y)
+    weighted = rf.SGDClassifier(epochs=5, random_state=0, class_weight={"ash": 0.0}).fit(X, y)
     assert np.mean(weighted.predict(X) == "ash") < 0.02
 
 
@@ -238,8 +239,8 @@ def test_balanced_weights_find_the_rare_class() -> None:
     rng = np.random.default_rng(0)
     y = (rng.random(6000) < 0.03).astype(int)
     X = (rng.normal(size=(6000, 5)) + y[:, None]).astype(np.float32)
-    plain = rf.SGDClassifier(random_state=0).fit(lazy(X, 500), y)
-    fair = rf.SGDClassifier(random_state=0, class_weight="balanced").fit(lazy(X, 500), y)
+    plain = rf.SGDClassifier(epochs=5, random_state=0).fit(lazy(X, 500), y)
+    fair = rf.SGDClassifier(epochs=5, random_state=0, class_weight="balanced").fit(lazy(X, 500), y)
     found = [np.mean(m.predict(X)[y == 1]) for m in (plain, fair)]
     assert found[1] > 0.7 > found[0]
 
@@ -254,10 +255,10 @@ def test_early_stopping_ends_when_nothing_improves() -> None:
 
 def test_partial_fit_learns_from_pieces_and_after_loading(tmp_path: Any) -> None:
     X, y = blobs(8000, 10, 3)
-    model = rf.SGDClassifier(random_state=0)
+    model = rf.SGDClassifier(epochs=5, random_state=0)
     for start in range(0, 8000, 1000):
         model.partial_fit(X[start : start + 1000], y[start : start + 1000], classes=[0, 1, 2])
-    whole = rf.SGDClassifier(random_state=0).fit(X, y)
+    whole = rf.SGDClassifier(epochs=5, random_state=0).fit(X, y)
     assert model.score(X, y) > whole.score(X, y) - 0.01
     rf.save(model, tmp_path / "m")
     again = rf.load(tmp_path / "m")
@@ -275,7 +276,8 @@ def test_many_features_use_leading_directions_only() -> None:
     y = (np.sin(2 * X[:, 0]) + X[:, 1] > 0).astype(int)
     Z = RBFSampler(gamma=0.5, n_components=1100, random_state=0).fit_transform(X)
     Z = Z.astype(np.float32)
-    model = rf.SGDClassifier(random_state=0).fit(lazy(Z[:2500], 500), y[:2500])
+    model = rf.SGDClassifier(alpha=1e-4, epochs=5, random_state=0)
+    model.fit(lazy(Z[:2500], 500), y[:2500])
     assert model._preconditioner.full.size == 0
     exact = LinearSVC().fit(Z[:2500], y[:2500]).score(Z[2500:], y[2500:])
     assert model.score(Z[2500:], y[2500:]) > exact - 0.02
@@ -284,10 +286,12 @@ def test_many_features_use_leading_directions_only() -> None:
 def test_sorted_data_trains_as_well_or_warns() -> None:
     X, y = blobs(12_000, 10, 4)
     order = np.argsort(y, kind="stable")
-    shuffled = rf.SGDClassifier(random_state=0).fit(lazy(X, 300), lazy(y, 300))
+    shuffled = rf.SGDClassifier(epochs=5, random_state=0).fit(lazy(X, 300), lazy(y, 300))
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # 8 blocks from far apart hold all classes: no complaint
-        ordered = rf.SGDClassifier(random_state=0).fit(lazy(X[order], 300), lazy(y[order], 300))
+        ordered = rf.SGDClassifier(epochs=5, random_state=0).fit(
+            lazy(X[order], 300), lazy(y[order], 300)
+        )
     assert ordered.score(X, y) > shuffled.score(X, y) - 0.01
     many, labels = blobs(4000, 10, 20)
     order = np.argsort(labels, kind="stable")
@@ -300,7 +304,7 @@ def test_a_pipeline_fits_on_dask_and_numpy_arrays() -> None:
     names = np.array(["a", "b", "c"])[y]
     pipe = make_pipeline(
         rf.CompressedFeatures(40, n_candidates=200, n_rows=400, refine=20, random_state=0),
-        rf.SGDClassifier(random_state=0),
+        rf.SGDClassifier(epochs=5, random_state=0),
     )
     pipe.fit(lazy(X, 250), lazy(names, 250))
     predicted = pipe.predict(lazy(X, 250))
@@ -326,5 +330,6 @@ def test_the_geometry_of_steps_is_found_in_many_places(monkeypatch: pytest.Monke
     model = rf.SGDClassifier("squared_hinge", random_state=0).fit(lazy(X, 4200), lazy(y, 4200))
     assert model.score(X, y) > 0.95
     monkeypatch.setattr(training, "SAMPLED_BLOCKS", 1)
+    monkeypatch.setattr(step, "CURVATURE", {})  # nor are steps that go too far shortened
     with pytest.raises(ValueError, match="diverged"):
         rf.SGDClassifier("squared_hinge", random_state=0).fit(lazy(X, 4200), lazy(y, 4200))

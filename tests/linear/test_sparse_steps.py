@@ -11,8 +11,8 @@ from scipy import sparse
 from sklearn.linear_model import SGDClassifier, SGDRegressor
 
 import rfcdask as rf
-from rfcdask.linear.sgd.losses import SQUARED
-from rfcdask.linear.sgd.optimizer import AVERAGE_POWER, StepParameters, Targets
+from rfcdask.linear.sgd.losses import SQUARED, Targets
+from rfcdask.linear.sgd.optimizer import AVERAGE_POWER, StepParameters
 from rfcdask.linear.sgd.sparse_steps import fit_diagonal, run_sparse_steps
 from tests.linear_data import text_like
 
@@ -27,7 +27,7 @@ def test_steps_are_those_of_the_formula():
     y = draw.normal(size=(70, 2))
     weights = draw.random(70).astype(np.float32)
     P = fit_diagonal(X, weights, True)
-    params = StepParameters(SQUARED, 0.1, 0.01, 0.5, 20.0, 16, 1.0)
+    params = StepParameters(SQUARED, 0.1, 2, np.full(2, 0.01), 0.5, 20.0, 16, 0.0, 1.0)
     W, mean = np.zeros((41, 2)), np.zeros((41, 2))
     targets = Targets(np.zeros(0, np.int64), y, weights)
     step, bad, _ = run_sparse_steps(X.astype(np.float32), targets, W, mean, 0, params, P)

@@ -148,7 +148,7 @@ def test_arrays_in_memory_and_single_passes_are_never_kept(
 
     monkeypatch.setattr(training, "seconds_to_compute", refuse)
     X, y = blobs(500, 6, 2)
-    rf.SGDClassifier(random_state=0).fit(X, y)
+    rf.SGDClassifier(epochs=5, random_state=0).fit(X, y)
     rf.SGDClassifier(epochs=1, random_state=0).fit(lazy(X, 100) + 1, y)
 
 
@@ -177,7 +177,9 @@ def test_what_fails_while_it_is_timed_is_told_by_the_training(cluster_client: An
     X[3, 1] = np.inf
     for client in (None, cluster_client):
         with pytest.raises(ValueError, match="X is NaN or infinite in block"):
-            rf.SGDClassifier(random_state=0).fit(lazy(X, 100) * 2, lazy(y, 100), client=client)
+            rf.SGDClassifier(epochs=5, random_state=0).fit(
+                lazy(X, 100) * 2, lazy(y, 100), client=client
+            )
 
 
 @pytest.mark.parametrize("model", [rf.SGDClassifier, rf.SGDRegressor])
@@ -188,11 +190,11 @@ def test_every_choice_gives_the_same_bits(
     # One worker may have kept blocks that the other learns from.
     Z = rf.RandomFeatures(40, random_state=0).fit(X).transform(lazy(X, 150))
     target = lazy(y, 150)
-    wanted = model(random_state=0, persist=False).fit(Z, target)
+    wanted = model(epochs=5, random_state=0, persist=False).fit(Z, target)
     for persist, seconds in ((True, 0.0), ("auto", 0.0), ("auto", 1e3)):
         monkeypatch.setattr(training, "seconds_to_compute", lambda *args, s=seconds: s)
         for client in (None, cluster_client):
-            found = model(random_state=0, persist=persist).fit(Z, target, client=client)
+            found = model(epochs=5, random_state=0, persist=persist).fit(Z, target, client=client)
             assert np.array_equal(found.coef_, wanted.coef_)
             assert np.array_equal(found.intercept_, wanted.intercept_)
             assert found.history_ == wanted.history_

@@ -4,7 +4,7 @@ The bound is what any exact one-pass method must do: X W for the features and Z^
 on all cores, on blocks that are in memory already. Ours reads the rows from a zarr store,
 takes the cosine, sums and solves.
 
-Run: python workflows/benchmarks/bench_ridge.py [--rows 2000000] [--block 100000] [--repeats 5]
+Run: python workflows/benchmarks/bench_ridge.py [--rows 2000000] [--repeats 5]
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from bench_sgd import BLOCK, COLUMNS, FEATURES, GAMMA, lazy, make_store
+from bench_sgd import BLOCK, COLUMNS, FEATURES, GAMMA, make_store, opened
 
 import rfcdask as rf
 from rfcdask.kernels.threads import available_cpus, map_tiles
@@ -47,7 +47,8 @@ def bare(rows: int) -> float:
 
 
 def ours(path: Path) -> float:
-    X, y = lazy(path, "train")
+    data = opened(path)
+    X, y = data.X, data.y
     features = rf.RandomFeatures(FEATURES, gamma=GAMMA, random_state=0).fit(X)
     start = time.perf_counter()
     rf.Ridge(1.0).fit(features.transform(X), y)
@@ -58,11 +59,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--block", type=int, default=100_000, help="rows a block of the store")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.zarr"
-        make_store(path, options.rows, 1000, options.block)
+        make_store(path, options.rows)
         ours(path)  # compiles, and brings the files into the cache
         times = [(bare(options.rows), ours(path)) for _ in range(options.repeats)]
     least, found = min(t[0] for t in times), min(t[1] for t in times)

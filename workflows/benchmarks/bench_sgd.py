@@ -1,14 +1,19 @@
 """One epoch of features and SGD against the loop a user would write, and against dask-ml.
 
-Rows lie in a zarr store, 28 columns of float32, two classes. Each contender reads them, makes 500
-random Fourier features and learns a linear SVM in one pass:
+Rows lie in a store of default settings, 28 columns of float32, two classes. Each contender reads
+them, makes 500 random Fourier features and learns a linear SVM in one pass:
 
-- ``loop``: zarr blocks, ``RBFSampler.transform``, ``SGDClassifier.partial_fit``;
+- ``loop``: zarr slices, ``RBFSampler.transform``, ``SGDClassifier.partial_fit``;
 - ``dask-ml``: ``Incremental(SGDClassifier)`` on mapped blocks (``pip install dask-ml``; where it
   cannot be imported its loop is reproduced: a chain of delayed ``partial_fit`` calls);
-- ``rfcdask``: ``RandomFeatures`` and ``SGDClassifier(epochs=1)``.
+- ``rfcdask``: ``RandomFeatures`` and ``SGDClassifier(epochs=1)``;
+- ``learned``: ``KernelClassifier(epochs=1)`` of a given width, whose 500 features learn too.
 
-Run: python workflows/benchmarks/bench_sgd.py [--rows 2000000] [--repeats 3]
+Both peers read 10,000 rows at a time, which suits them better than the blocks of the store. With
+``--workers`` the same work is timed on one and on two workers of one thread each instead: SGD,
+ridge regression, and writing the features.
+
+Run: python workflows/benchmarks/bench_sgd.py [--rows 2000000] [--repeats 3] [--workers]
 """
 
 from __future__ import annotations
@@ -24,32 +29,45 @@ import dask.array as da
 import numpy as np
 import zarr
 from dask.delayed import delayed
+from distributed import Client, LocalCluster
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import SGDClassifier
 
 import rfcdask as rf
+from rfcdask.linear import write_zarr
 
 COLUMNS, FEATURES, GAMMA, BLOCK = 28, 500, 0.02, 10_000
+BENT = np.random.default_rng(0).normal(size=(COLUMNS, 12)).astype(np.float32) / np.sqrt(COLUMNS)
 
 
-def make_store(path: Path, rows: int, test: int = 100_000, block: int = BLOCK) -> None:
-    """Write rows whose class is a smooth but curved function of the columns, with noise."""
-    group = zarr.open_group(path, mode="w")
-    rng = np.random.default_rng(0)
-    V = rng.normal(size=(COLUMNS, 12)).astype(np.float32) / np.sqrt(COLUMNS)
-    for name, n in (("train", rows), ("test", test)):
-        X = group.create_array(f"X_{name}", shape=(n, COLUMNS), dtype="f4", chunks=(block, COLUMNS))
-        y = group.create_array(f"y_{name}", shape=(n,), dtype="i1", chunks=(block,))
-        for start in range(0, n, block):
-            stop = min(start + block, n)
-            part = rng.normal(size=(stop - start, COLUMNS)).astype(np.float32)
-            bent = np.sin(part @ V).sum(1) + 0.5 * rng.normal(size=stop - start)
-            X[start:stop] = part
-            y[start:stop] = (bent > 0).astype(np.int8)
+def make_rows(block_id: tuple[int, int], rows: int) -> np.ndarray:
+    return np.random.default_rng([1, block_id[0]]).normal(size=(rows, COLUMNS)).astype(np.float32)
+
+
+def make_labels(X: np.ndarray, block_id: tuple[int, ...] = (0,)) -> np.ndarray:
+    """Return classes that are a smooth but curved function of the columns, with noise."""
+    noise = np.random.default_rng([2, block_id[0]]).normal(size=len(X))
+    return (np.sin(X @ BENT).sum(1) + 0.5 * noise > 0).astype(np.int8)
+
+
+def make_store(path: Path, rows: int, block: int = 100_000) -> None:
+    """Write a store of default settings."""
+    block = min(block, rows)
+    X = da.map_blocks(
+        make_rows,
+        rows=block,
+        chunks=((block,) * (rows // block), (COLUMNS,)),
+        meta=np.empty((0, 0), np.float32),
+    )
+    rf.ingest((X, X.map_blocks(make_labels, drop_axis=1, dtype=np.int8)), path)
+
+
+def opened(path: Path) -> Any:
+    return rf.open_dataset(path)
 
 
 def loop(path: Path) -> Any:
-    X, y = stored(path, "train")
+    X, y = (zarr.open_array(path / name, mode="r") for name in ("X", "y"))
     sampler = RBFSampler(gamma=GAMMA, n_components=FEATURES, random_state=0).fit(X[:1])
     model = SGDClassifier(random_state=0)
     for start in range(0, X.shape[0], BLOCK):
@@ -59,7 +77,8 @@ def loop(path: Path) -> Any:
 
 
 def dask_ml(path: Path) -> Any:
-    X, y = lazy(path, "train")
+    data = opened(path)
+    X, y = data.X.rechunk({0: BLOCK}), data.y.rechunk({0: BLOCK})
     sampler = RBFSampler(gamma=GAMMA, n_components=FEATURES, random_state=0)
     sampler.fit(np.zeros((1, COLUMNS), np.float32))
     Z = X.map_blocks(
@@ -87,28 +106,32 @@ def incremental_loop(model: Any, Z: Any, y: Any) -> Any:
     return chain.compute()
 
 
+def fitted_map(data: Any) -> Any:
+    return rf.RandomFeatures(FEATURES, gamma=GAMMA, random_state=0).fit(data.X)
+
+
 def ours(path: Path) -> Any:
-    X, y = lazy(path, "train")
-    features = rf.RandomFeatures(FEATURES, gamma=GAMMA, random_state=0).fit(X)
-    model = rf.SGDClassifier(epochs=1, random_state=0).fit(features.transform(X), y)
+    data = opened(path)
+    features = fitted_map(data)
+    model = rf.SGDClassifier(epochs=1, random_state=0).fit(features.transform(data.X), data.y)
     return lambda Z: model.predict(features.transform(Z))
 
 
-def stored(path: Path, name: str) -> tuple[Any, Any]:
-    group = zarr.open_group(path, mode="r")
-    return group[f"X_{name}"], group[f"y_{name}"]
+def learned(path: Path) -> Any:
+    data = opened(path)
+    model = rf.KernelClassifier(FEATURES, gamma=GAMMA, epochs=1, random_state=0)
+    return model.fit(data.X, data.y).predict
 
 
-def lazy(path: Path, name: str) -> tuple[Any, Any]:
-    X, y = stored(path, name)
-    return da.from_zarr(X), da.from_zarr(y)
+CONTENDERS = {"rfcdask": ours, "learned": learned, "loop": loop, "dask-ml": dask_ml}
 
 
 def best_of(
     contenders: Mapping[str, Callable[[Path], Any]], path: Path, repeats: int
 ) -> dict[str, tuple[float, float]]:
     """Return the shortest time of each and its accuracy on rows held out; all take turns."""
-    X, y = (array[:] for array in stored(path, "test"))
+    X = make_rows((10**6, 0), 100_000)
+    y = make_labels(X, (10**6,))
     times: dict[str, list[float]] = {name: [] for name in contenders}
     accuracy = {}
     for _ in range(repeats):
@@ -120,19 +143,58 @@ def best_of(
     return {name: (min(times[name]), accuracy[name]) for name in contenders}
 
 
+def on_workers(path: Path, folder: Path, n_workers: int) -> dict[str, float]:
+    """Return the seconds of each kind of work on that many workers of one thread each."""
+    data = opened(path)
+    Z = fitted_map(data).transform(data.X)
+    work: dict[str, Callable[[], Any]] = {
+        "sgd": lambda: rf.SGDClassifier(epochs=1, random_state=0).fit(Z, data.y),
+        "ridge": lambda: rf.RidgeClassifier().fit(Z, data.y),
+        "write": lambda: write_zarr(Z, folder / "features.zarr", overwrite=True),
+    }
+    seconds = {}
+    with (
+        LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster),
+    ):
+        warm = fitted_map(data).transform(data.X[:20_000])
+        rf.SGDClassifier(epochs=1, random_state=0).fit(warm, data.y[:20_000])
+        for name, run in work.items():
+            start = time.perf_counter()
+            run()
+            seconds[name] = time.perf_counter() - start
+    return seconds
+
+
+def compare_workers(path: Path, folder: Path, repeats: int) -> None:
+    found: dict[tuple[str, int], float] = {}
+    for _ in range(repeats):
+        for n_workers in (1, 2):
+            for name, seconds in on_workers(path, folder, n_workers).items():
+                key = (name, n_workers)
+                found[key] = min(found.get(key, np.inf), seconds)
+    for name in dict.fromkeys(name for name, _ in found):
+        one, two = found[name, 1], found[name, 2]
+        print(f"{name:8} {one:7.2f} s on one worker, {two:7.2f} s on two: {one / two:.2f} x")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--workers", action="store_true", help="one against two workers")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "rows.zarr"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path = folder / "rows.zarr"
         make_store(path, options.rows)
-        warm = Path(folder) / "warm.zarr"
-        make_store(warm, 50_000, 1000)
-        ours(warm)  # compiles
-        contenders = {"rfcdask": ours, "loop": loop, "dask-ml": dask_ml}
-        found = best_of(contenders, path, options.repeats)
+        if options.workers:
+            compare_workers(path, folder, options.repeats)
+            return
+        make_store(folder / "warm.zarr", 50_000)
+        ours(folder / "warm.zarr")  # compiles
+        learned(folder / "warm.zarr")
+        found = best_of(CONTENDERS, path, options.repeats)
     for name, (seconds, accuracy) in found.items():
         ratio = seconds / found["rfcdask"][0]
         print(f"{name:8} {seconds:7.2f} s  accuracy {accuracy:.4f}  {ratio:5.2f} x rfcdask")

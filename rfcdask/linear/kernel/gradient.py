@@ -20,8 +20,7 @@ import numpy as np
 
 from rfcdask.kernels.arrays import Array, Matrix, is_sparse
 from rfcdask.kernels.hot_loop import cosine_in_place_and_sine32
-from rfcdask.linear.sgd.losses import SQUARED, classification_slopes, regression_slopes
-from rfcdask.linear.sgd.optimizer import Targets
+from rfcdask.linear.sgd.losses import Targets, slopes_of_heads
 
 FREQUENCY_STEP = 0.05
 """Adam's step of a frequency, relative to their root mean square; of a phase, in radians."""
@@ -184,7 +183,9 @@ def batch_gradient(
     folded = steps.scales * parameters.heads
     np.dot(cosine, folded, outputs)
     outputs += parameters.intercepts
-    loss = _slopes(outputs, rows.targets, start, stop, steps, slopes) / heads
+    loss = slopes_of_heads(
+        outputs, rows.targets, start, steps.loss, steps.epsilon, steps.n_outputs, slopes
+    )
     slopes /= np.float32(m)
     np.dot(cosine.T, slopes, gradient.heads)
     _finish_heads(gradient, slopes, parameters, steps)
@@ -198,25 +199,6 @@ def batch_gradient(
         else:
             np.dot(rows.dense[start:stop].T, back, gradient.frequencies)
     return loss
-
-
-@numba.njit(cache=True, nogil=True)
-def _slopes(
-    outputs: Array, targets: Targets, start: int, stop: int, steps: Steps, slopes: Array
-) -> float:
-    """Fill `slopes` with the derivative by each output of each head; return the summed loss."""
-    k = steps.n_outputs
-    heads = outputs.shape[1] // k
-    shape = (outputs.shape[0] * heads, k)
-    flat, out = outputs.reshape(shape), slopes.reshape(shape)
-    weights = np.repeat(targets.weights[start:stop], heads)
-    if steps.loss < SQUARED:
-        codes = np.repeat(targets.codes[start:stop], heads)
-        return classification_slopes(flat, codes, weights, steps.loss, out)
-    values = np.empty(shape)
-    for i in range(shape[0]):
-        values[i] = targets.values[start + i // heads]
-    return regression_slopes(flat, values, weights, steps.loss, steps.epsilon, out)
 
 
 @numba.njit(cache=True, nogil=True)

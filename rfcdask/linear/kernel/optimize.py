@@ -27,8 +27,7 @@ from rfcdask.linear.kernel.gradient import (
     Steps,
     learn_rows,
 )
-from rfcdask.linear.sgd.losses import SQUARED, classification_slopes, regression_slopes
-from rfcdask.linear.sgd.optimizer import Targets
+from rfcdask.linear.sgd.losses import SQUARED, Targets, classification_slopes, regression_slopes
 from rfcdask.linear.sgd.step import take_rows
 
 CHUNK_ROWS = 4096

@@ -25,11 +25,13 @@ from rfcdask.linear.sgd.checkpoint import SOME_ROWS, Checkpoint
 from rfcdask.linear.sgd.step import TrainingConfig, TrainingState
 from rfcdask.linear.sgd.training import TrainingLoop
 
-AUTO_C = {"hinge": 4.0, "log_loss": 16.0}
-"""C behind ``alpha="auto"`` where it is not 1: losses that grow more slowly than a square need a
-weaker penalty to be as accurate. Chosen by ``workflows/choose_alpha.py`` on rows held out of the
-training sets of a9a, MNIST and covtype: the smallest of 0.25, 1, 4, 16 and 64 whose mean accuracy
-lies within one standard error of the best."""
+AUTO_C = (8.0, 1.0, 32.0, 256.0)
+"""Of ``alpha="auto"``: models for all of these C are trained at once on the same features, and rows
+held out choose one; the first where too few could be held out to tell."""
+ROW_VISITS, LEAST_EPOCHS, MOST_EPOCHS = 300_000, 5, 200
+"""Rows that ``epochs="auto"`` learns from at least, counted once per epoch; and bounds of it."""
+LEAST_HELD_OUT, MOST_HELD_OUT = 50, 10_000
+"""Rows held out to choose a penalty."""
 NOT_IN_FINGERPRINT = {"checkpoint", "checkpoint_every", "progress", "persist", "random_state"}
 """Parameters that may change between the two halves of a run without changing its result."""
 
@@ -117,7 +119,8 @@ class BaseSGD(EpochModel):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = COMMON_CONSTRAINTS | {
         "alpha": [NOT_NEGATIVE, StrOptions({"auto"})],
-        "epochs": [_POSITIVE_INTEGER],
+        "alphas": ["array-like", None],
+        "epochs": [_POSITIVE_INTEGER, StrOptions({"auto"})],
         "batch_size": [_POSITIVE_INTEGER, StrOptions({"auto"})],
         "eta0": [Interval(Real, 0, np.inf, closed="neither")],
         "average": ["boolean"],
@@ -137,20 +140,42 @@ class BaseSGD(EpochModel):
 
     def _make_config(self, X: DaskArray, seed: int, **more: Any) -> TrainingConfig:
         n = X.shape[0]
-        auto_alpha = 1.0 / (AUTO_C.get(self.loss, 1.0) * n)
+        alphas = self._penalties(n)
+        held_out = float(self.validation_fraction) if self.early_stopping else 0.0
+        if len(alphas) > 1 and not self.early_stopping:
+            held_out = min(float(self.validation_fraction), MOST_HELD_OUT / n)
         batch_size = _auto_batch_size(n) if self.batch_size == "auto" else int(self.batch_size)
         steps_per_epoch = sum(-(-size // batch_size) for size in X.chunks[0])
         return TrainingConfig(
-            alpha=auto_alpha if self.alpha == "auto" else float(self.alpha),
+            alpha=alphas[0],
+            alphas=alphas,
             eta0=float(self.eta0),
-            n_steps=float(steps_per_epoch * self.epochs + 1),
+            n_steps=float(steps_per_epoch * self._count_epochs(n) + 1),
             batch_size=batch_size,
             seed=seed,
             fit_intercept=bool(self.fit_intercept),
-            validation_fraction=float(self.validation_fraction) if self.early_stopping else 0.0,
+            validation_fraction=held_out,
             starts=first_rows(X),
             **more,
         )
+
+    def _count_epochs(self, n_rows: int) -> int:
+        if self.epochs != "auto":
+            return int(self.epochs)
+        return int(np.clip(-(-ROW_VISITS // n_rows), LEAST_EPOCHS, MOST_EPOCHS))
+
+    def _penalties(self, n_rows: int) -> tuple[float, ...]:
+        """Return the penalties to train with, of which rows held out choose one."""
+        if self.alphas is not None:
+            if n_rows * self.validation_fraction < 1:
+                raise ValueError(
+                    "Too few rows to hold some out; give one alpha instead of several."
+                )
+            return tuple(float(alpha) for alpha in self.alphas)
+        if self.alpha != "auto":
+            return (float(self.alpha),)
+        few = n_rows * self.validation_fraction < LEAST_HELD_OUT
+        return tuple(1.0 / (C * n_rows) for C in ((AUTO_C[0],) if few else AUTO_C))
 
     def _train(
         self,
@@ -165,17 +190,33 @@ class BaseSGD(EpochModel):
             about = {"targets": config.n_outputs, "weights": config.weighted}
             fingerprint = self._fingerprint(executor, blocks, config.seed, labels, **about)
             checkpoint = Checkpoint(self.checkpoint, fingerprint)
-        start = TrainingState.zero(self.n_features_in_, config.n_outputs)
+        start = TrainingState.zero(self.n_features_in_, len(config.penalties) * config.n_outputs)
         loop = TrainingLoop(executor, blocks, config, start, self.progress)
         loop.checkpoint, loop.checkpoint_every = checkpoint, self.checkpoint_every
-        loop.run(range(self.epochs), self.patience if self.early_stopping else 0, self.tol)
+        epochs = range(self._count_epochs(sum(blocks.rows)))
+        loop.run(epochs, self.patience if self.early_stopping else 0, self.tol)
+        self._set_attributes(loop)
+        if len(config.penalties) > 1 and not self.early_stopping:
+            self._train_on_all(executor, blocks, config, loop)
+
+    def _train_on_all(
+        self, executor: Executor, blocks: Blocks, config: TrainingConfig, chosen: TrainingLoop
+    ) -> None:
+        """Train again with the penalty that was chosen, where the rows held out are missed."""
+        if config.validation_fraction * sum(blocks.rows) >= MOST_HELD_OUT:
+            return
+        config = replace(config, alpha=self.alpha_, alphas=(), validation_fraction=0.0)
+        start = TrainingState.zero(self.n_features_in_, config.n_outputs)
+        loop = TrainingLoop(executor, blocks, config, start, self.progress)
+        loop.preconditioner = chosen.preconditioner
+        loop.run(range(len(chosen.history)))
         self._set_attributes(loop)
 
     def _train_more(self, executor: Executor, blocks: Blocks, config: TrainingConfig) -> None:
         """Go once over new blocks from where the last call ended; nobody knows of how many."""
-        config = replace(config, n_steps=0.0)
-        if self.alpha == "auto" and hasattr(self, "alpha_"):
-            config = replace(config, alpha=self.alpha_)
+        alpha = getattr(self, "alpha_", config.alpha) if self.alpha == "auto" else config.alpha
+        held_out = config.validation_fraction if self.early_stopping else 0.0
+        config = replace(config, n_steps=0.0, alpha=alpha, alphas=(), validation_fraction=held_out)
         state = self._last_state(config.n_outputs)
         loop = TrainingLoop(executor, blocks, config, state, self.progress)
         loop.preconditioner = getattr(self, "_preconditioner", None)
@@ -194,11 +235,17 @@ class BaseSGD(EpochModel):
         return TrainingState(W.astype(float), W.astype(float), step=self.t_)
 
     def _set_attributes(self, loop: TrainingLoop) -> None:
-        state, config = loop.state, loop.config
+        config = loop.config
+        self.alpha_ = config.alpha
+        if len(config.penalties) > 1:
+            self.alpha_ = loop.history[-1].get("alpha", config.alpha)
+        k = config.n_outputs
+        own = slice((first := config.penalties.index(self.alpha_) * k), first + k)
+        state = loop.state._replace(W=loop.state.W[:, own], mean=loop.state.mean[:, own])
         best = state.mean if self.average else state.W
         self.coef_ = np.ascontiguousarray(best[:-1].T)
         self.intercept_ = best[-1] * config.fit_intercept
-        self.t_, self.alpha_, self.seed_ = state.step, config.alpha, config.seed
+        self.t_, self.seed_ = state.step, config.seed
         self.history_ = loop.history
         self.n_iter_ = len(self.history_)
         self._state, self._preconditioner = state, loop.preconditioner

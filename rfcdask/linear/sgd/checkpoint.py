@@ -53,7 +53,8 @@ class Checkpoint:
 
     def save(self, state: TrainingState, epoch: int, group: int, history: History) -> None:
         """Write a new state beside the old one and put it in its place."""
-        scalars = state._asdict() | {"W": None, "mean": None}
+        scalars = {key: np.asarray(value).tolist() for key, value in state._asdict().items()}
+        scalars |= {"W": None, "mean": None}
         arrays = {"W": state.W, "mean": state.mean}
         self._write(arrays, position=[epoch, group], history=history, scalars=scalars)
 
@@ -64,7 +65,8 @@ class Checkpoint:
         about, arrays = self._read()
         self._require_same_run(about)
         with self._faults():
-            state = TrainingState(**(about["scalars"] | arrays))
+            losses = {"held_out_loss": np.asarray(about["scalars"]["held_out_loss"], float)}
+            state = TrainingState(**(about["scalars"] | losses | arrays))
             epoch, group = map(int, about["position"])
             return state, (epoch, group), list(about["history"])
 

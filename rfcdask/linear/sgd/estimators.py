@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any, ClassVar, Self
 
@@ -40,11 +41,14 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
         A linear support vector machine, its smooth form, or logistic regression.
     alpha : float or "auto"
         Strength of the penalty ``alpha / 2 ||coef||^2`` beside the *mean* loss. A given C of
-        ``LinearSVC`` is ``alpha = 1 / (C n_rows)``; "auto" is that for C = 4 with the hinge, C = 1
-        with its square and C = 16 with the log loss. These were chosen on rows held out of the
-        training sets of a9a, MNIST and covtype (``workflows/choose_alpha.py``).
-    epochs : int
-        Passes over the data.
+        ``LinearSVC`` is ``alpha = 1 / (C n_rows)``. "auto" trains models for C of 1, 8, 32 and 256
+        at once, on the same features, and takes the one with the smallest loss on rows held out:
+        `validation_fraction` of them, at most 10,000. Where there are fewer than 100,000 rows, the
+        model is then trained again on all of them; where there are too few to hold any out, C is 8.
+    alphas : sequence of float, optional
+        The penalties to choose from in that way.
+    epochs : int or "auto"
+        Passes over the data; "auto" is 5, and more where there are fewer than 60,000 rows.
     multi_class : {"ovr", "multinomial"}
         One model per class against the rest, or all classes in one loss: softmax for
         ``log_loss``, Crammer and Singer's for ``hinge``.
@@ -111,7 +115,8 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
         loss: str = "hinge",
         *,
         alpha: float | str = "auto",
-        epochs: int = 5,
+        alphas: Sequence[float] | None = None,
+        epochs: int | str = "auto",
         multi_class: str = "ovr",
         fit_intercept: bool = True,
         batch_size: int | str = "auto",
@@ -128,7 +133,8 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
         random_state: Any = None,
         progress: Any = None,
     ) -> None:
-        self.loss, self.multi_class, self.alpha, self.epochs = loss, multi_class, alpha, epochs
+        self.loss, self.multi_class, self.epochs = loss, multi_class, epochs
+        self.alpha, self.alphas = alpha, alphas
         self.fit_intercept, self.batch_size, self.eta0 = fit_intercept, batch_size, eta0
         self.average, self.early_stopping = average, early_stopping
         self.validation_fraction, self.tol, self.patience = validation_fraction, tol, patience
@@ -156,7 +162,9 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
             self.classes_ = labels.classes
             column, codes = labels.for_training(column, matrix)
             arrays = (matrix, column, weights)
-            blocks = training_blocks(executor, arrays, self.epochs, self.persist, client)
+            blocks = training_blocks(
+                executor, arrays, self._count_epochs(matrix.shape[0]), self.persist, client
+            )
             config = self._make_classifier_config(
                 matrix,
                 seed,
@@ -232,12 +240,12 @@ class SGDRegressor(LinearRegressorMixin, BaseSGD):
     loss : {"squared_error", "huber"}
         Huber's loss is linear beyond `epsilon`, so that outliers count less.
     alpha : float or "auto"
-        Strength of the penalty ``alpha / 2 ||coef||^2`` beside the mean loss; "auto" is one over
-        the number of rows.
+        Strength of the penalty ``alpha / 2 ||coef||^2`` beside the mean loss; "auto" is chosen as
+        in :class:`SGDClassifier`.
     epsilon : float
         Where Huber's loss becomes linear, in units of y.
-    epochs, fit_intercept, batch_size, eta0, average, early_stopping, validation_fraction, tol, \
-patience, checkpoint, checkpoint_every, persist, random_state, progress
+    alphas, epochs, fit_intercept, batch_size, eta0, average, early_stopping, \
+validation_fraction, tol, patience, checkpoint, checkpoint_every, persist, random_state, progress
         As in :class:`SGDClassifier`.
 
     Attributes
@@ -258,8 +266,9 @@ patience, checkpoint, checkpoint_every, persist, random_state, progress
         loss: str = "squared_error",
         *,
         alpha: float | str = "auto",
+        alphas: Sequence[float] | None = None,
         epsilon: float = 1.35,
-        epochs: int = 5,
+        epochs: int | str = "auto",
         fit_intercept: bool = True,
         batch_size: int | str = "auto",
         eta0: float = 1.0,
@@ -274,7 +283,8 @@ patience, checkpoint, checkpoint_every, persist, random_state, progress
         random_state: Any = None,
         progress: Any = None,
     ) -> None:
-        self.loss, self.alpha, self.epsilon, self.epochs = loss, alpha, epsilon, epochs
+        self.loss, self.epsilon, self.epochs = loss, epsilon, epochs
+        self.alpha, self.alphas = alpha, alphas
         self.fit_intercept, self.batch_size, self.eta0 = fit_intercept, batch_size, eta0
         self.average, self.early_stopping, self.patience = average, early_stopping, patience
         self.validation_fraction, self.tol, self.persist = validation_fraction, tol, persist
@@ -288,7 +298,9 @@ patience, checkpoint, checkpoint_every, persist, random_state, progress
         config = self._make_regressor_config(matrix, targets, weights, self._choose_seed())
         with open_executor(client) as executor:
             arrays = (matrix, targets, weights)
-            blocks = training_blocks(executor, arrays, self.epochs, self.persist, client)
+            blocks = training_blocks(
+                executor, arrays, self._count_epochs(matrix.shape[0]), self.persist, client
+            )
             self._train(executor, blocks, config)
         if targets.ndim == 1:
             self._flatten_outputs()

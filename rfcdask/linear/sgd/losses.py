@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numba
 import numpy as np
 
@@ -18,8 +20,40 @@ CLASSIFIER_LOSSES = {
 }
 REGRESSOR_LOSSES = {"squared_error": SQUARED, "huber": HUBER}
 
+CURVATURE = {SQUARED_HINGE: 2.0, SQUARED: 1.0, HUBER: 1.0}
+"""The largest second derivative of losses whose slopes grow with the miss."""
 STEP_GAIN = {SQUARED_HINGE: 0.5, LOG: 2.0, SOFTMAX: 2.0}
 """The step that suits each loss where it is not 1: about the inverse of its largest curvature."""
+
+
+class Targets(NamedTuple):
+    """What is to be predicted for some rows."""
+
+    codes: Array  # (n,) class of each row; empty for regression
+    values: Array  # (n, outputs); empty for classification
+    weights: Array  # (n,) float32
+
+
+@numba.njit(cache=True, nogil=True)
+def slopes_of_heads(
+    scores: Array, targets: Targets, start: int, loss: int, epsilon: float, k: int, slopes: Array
+) -> float:
+    """Fill `slopes` with the derivative by each score of some rows; return the summed loss.
+
+    Several models may stand side by side: column ``h * k + i`` of the scores is output i of model
+    h. The loss is meant over them.
+    """
+    heads = scores.shape[1] // k
+    shape = (scores.shape[0] * heads, k)
+    flat, out = scores.reshape(shape), slopes.reshape(shape)
+    weights = np.repeat(targets.weights[start : start + len(scores)], heads)
+    if loss < SQUARED:
+        codes = np.repeat(targets.codes[start : start + len(scores)], heads)
+        return classification_slopes(flat, codes, weights, loss, out) / heads
+    values = np.empty(shape)
+    for i in range(shape[0]):
+        values[i] = targets.values[start + i // heads]
+    return regression_slopes(flat, values, weights, loss, epsilon, out) / heads
 
 
 @numba.njit(cache=True, nogil=True)

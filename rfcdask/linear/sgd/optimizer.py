@@ -25,7 +25,7 @@ import numpy as np
 import scipy.linalg
 
 from rfcdask.kernels.arrays import Array
-from rfcdask.linear.sgd.losses import SQUARED, classification_slopes, regression_slopes
+from rfcdask.linear.sgd.losses import Targets, slopes_of_heads
 
 AVERAGE_POWER = 8.0
 """Power with which the running mean prefers late iterates."""
@@ -42,10 +42,12 @@ class StepParameters(NamedTuple):
 
     loss: int
     epsilon: float
-    alpha: float
+    n_outputs: int  # of one model; several may stand side by side
+    penalties: Array  # (columns of W,)
     eta: float
     n_steps: float  # until eta has fallen to zero; 0 means unknown: eta / sqrt(1 + t / 200)
     batch_size: int
+    curvature: float  # of losses whose slopes grow with the miss, else 0
     constant: float  # value of the column behind the intercept: 1, or 0 for none
 
 
@@ -57,14 +59,6 @@ class Preconditioner(NamedTuple):
     drop: Array  # (k, 1) float32
     base: float
     spread: float  # mean of z^T P z over rows: the noise that one row brings
-
-
-class Targets(NamedTuple):
-    """What is to be predicted for some rows."""
-
-    codes: Array  # (n,) class of each row; empty for regression
-    values: Array  # (n, outputs); empty for classification
-    weights: Array  # (n,) float32
 
 
 @numba.njit(cache=True, nogil=True)
@@ -115,9 +109,12 @@ def run_steps(
         for k in range(W.shape[1]):
             gradient[last, k] = constant * D[:, k].sum()
         gradient /= np.float32(stop - start)
-        add_penalty(gradient, W, params.alpha)
+        add_penalty(gradient, W, params.penalties)
         move = _precondition(P, gradient)
         eta = learning_rate(params, step) * (stop - start) / params.batch_size
+        if params.curvature > 0:
+            bend = eta * params.curvature * targets.weights[start:stop]
+            _shorten(move, gradient, rows, D, bend, params.constant)
         advance(W, mean, move, eta, (AVERAGE_POWER + 1) / (step + 1 + AVERAGE_POWER))
         step += 1
     return step, -1, loss
@@ -163,19 +160,16 @@ def slopes_of(
     scores: Array, targets: Targets, start: int, stop: int, params: StepParameters, out: Array
 ) -> float:
     """Write the slopes of the loss at the scores of some rows, and return the summed loss."""
-    weights = targets.weights[start:stop]
-    if params.loss >= SQUARED:
-        values = targets.values[start:stop]
-        return regression_slopes(scores, values, weights, params.loss, params.epsilon, out)
-    return classification_slopes(scores, targets.codes[start:stop], weights, params.loss, out)
+    k, epsilon = params.n_outputs, params.epsilon
+    return slopes_of_heads(scores, targets, start, params.loss, epsilon, k, out)
 
 
 @numba.njit(cache=True, nogil=True)
-def add_penalty(gradient: Array, W: Array, alpha: float) -> None:
+def add_penalty(gradient: Array, W: Array, penalties: Array) -> None:
     """Add the slope of the penalty, which leaves the intercepts alone."""
     for j in range(W.shape[0] - 1):  # the last row is the intercept
         for k in range(W.shape[1]):
-            gradient[j, k] += np.float32(alpha * W[j, k])
+            gradient[j, k] += np.float32(penalties[k] * W[j, k])
 
 
 @numba.njit(cache=True, nogil=True)
@@ -187,6 +181,29 @@ def _precondition(P: Preconditioner, gradient: Array) -> Array:
         inside = np.dot(P.basis.T, gradient) * P.drop
         move = np.float32(P.base) * gradient - np.dot(P.basis, inside)
     return move
+
+
+@numba.njit(cache=True, nogil=True)
+def _shorten(
+    move: Array, gradient: Array, rows: Array, slopes: Array, bends: Array, constant: float
+) -> None:
+    """Let no step pass the minimum of the batch's own parabola along it.
+
+    A row that is unlike those the preconditioner was estimated on may be moved much too far, and
+    where slopes grow with the miss, the next step would be longer still.
+    """
+    last = rows.shape[1]
+    change = np.dot(rows, move[:last])
+    for k in range(move.shape[1]):
+        gain, bend = 0.0, 0.0
+        for j in range(move.shape[0]):
+            gain += gradient[j, k] * move[j, k]
+        for i in range(rows.shape[0]):
+            if slopes[i, k] != 0:
+                bend += bends[i] * (change[i, k] + constant * move[last, k]) ** 2
+        bend /= rows.shape[0]
+        if gain < bend:
+            move[:, k] *= np.float32(gain / bend)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -213,7 +230,9 @@ def preconditioner_rows(n_features: int) -> int:
     return 4 * LEADING_DIRECTIONS + 1024
 
 
-def fit_preconditioner(Z: Array, weights: Array, alpha: float, intercept: bool) -> Preconditioner:
+def fit_preconditioner(
+    Z: Array, weights: Array, alpha: float, intercept: bool, whole: bool = False
+) -> Preconditioner:
     """Estimate the preconditioner.
 
     Parameters
@@ -226,6 +245,8 @@ def fit_preconditioner(Z: Array, weights: Array, alpha: float, intercept: bool) 
         Strength of the penalty, a lower bound of the damping.
     intercept : bool
         Whether the last, constant column is learned.
+    whole : bool
+        Whether these are all rows there are, so that there are no others to be wrong about.
 
     Notes
     -----
@@ -236,7 +257,7 @@ def fit_preconditioner(Z: Array, weights: Array, alpha: float, intercept: bool) 
     rows[:, :-1] = Z
     rows[:, -1] = float(intercept)
     rows *= np.sqrt(weights)[:, None]
-    split = max(1, len(rows) - len(rows) // 5)
+    split = len(rows) if whole else max(1, len(rows) - len(rows) // 5)
     values, basis, rest = _spectrum(rows[:split])
     held_out = rows[split:] if split < len(rows) else rows
     damping = max(alpha, SMALLEST_EIGENVALUE * values[-1], np.finfo(float).tiny)

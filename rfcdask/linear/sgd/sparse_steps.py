@@ -16,11 +16,11 @@ import numba
 import numpy as np
 
 from rfcdask.kernels.arrays import CSR, Array, is_sparse
+from rfcdask.linear.sgd.losses import Targets
 from rfcdask.linear.sgd.optimizer import (
     AVERAGE_POWER,
     FULL_FEATURES,
     StepParameters,
-    Targets,
     add_penalty,
     advance,
     first_not_finite,
@@ -112,7 +112,7 @@ def _run(  # type: ignore[no-untyped-def]
                     gradient[last, k] += constant * slope
                     for place in range(indptr[i], indptr[i + 1]):
                         gradient[indices[place], k] += data[place] * slope
-        add_penalty(gradient, W, params.alpha)
+        add_penalty(gradient, W, params.penalties)
         gradient *= diagonal
         eta = learning_rate(params, step) * (stop - start) / params.batch_size
         advance(W, mean, gradient, eta, (AVERAGE_POWER + 1) / (step + 1 + AVERAGE_POWER))

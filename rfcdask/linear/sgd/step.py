@@ -39,11 +39,10 @@ from rfcdask.linear.checks import (
     find_not_finite,
     not_finite_error,
 )
-from rfcdask.linear.sgd.losses import SQUARED, STEP_GAIN, classification_slopes, regression_slopes
+from rfcdask.linear.sgd.losses import CURVATURE, SQUARED, STEP_GAIN, Targets, slopes_of_heads
 from rfcdask.linear.sgd.optimizer import (
     Preconditioner,
     StepParameters,
-    Targets,
     fit_preconditioner,
     run_steps,
 )
@@ -65,18 +64,18 @@ CHUNK_BYTES = 2**21
 class TrainingState(NamedTuple):
     """Everything that training changes; its names are those of a checkpoint."""
 
-    W: Array  # (J + 1, outputs), the intercepts last
+    W: Array  # (J + 1, penalties * outputs), the intercepts last
     mean: Array
     step: int = 0
     loss: float = 0.0  # summed over the rows of this epoch so far
     rows: float = 0.0
-    held_out_loss: float = 0.0
+    held_out_loss: Array | float = 0.0  # of each penalty
     held_out_rows: float = 0.0
 
     @classmethod
-    def zero(cls, n_features: int, n_outputs: int) -> Self:
+    def zero(cls, n_features: int, n_columns: int) -> Self:
         """Return the state from which training starts: all coefficients zero."""
-        shape = (n_features + 1, n_outputs)
+        shape = (n_features + 1, n_columns)
         return cls(np.zeros(shape), np.zeros(shape))
 
 
@@ -99,6 +98,12 @@ class TrainingConfig:
     starts: Array = field(default_factory=lambda: np.zeros(1, np.int64))  # first row of each block
     classes: Array = field(default_factory=lambda: np.zeros(0))
     class_weights: Array = field(default_factory=lambda: np.ones(0))
+    alphas: tuple[float, ...] = ()  # penalties trained with at once; none stands for `alpha` alone
+
+    @property
+    def penalties(self) -> tuple[float, ...]:
+        """The penalty of each model that is trained."""
+        return self.alphas or (self.alpha,)
 
     @property
     def is_classifier(self) -> bool:
@@ -111,7 +116,15 @@ class TrainingConfig:
         eta = self.eta0 * STEP_GAIN.get(self.loss, 1.0) * share
         constant = float(self.fit_intercept)
         return StepParameters(
-            self.loss, self.epsilon, self.alpha, eta, self.n_steps, self.batch_size, constant
+            self.loss,
+            self.epsilon,
+            self.n_outputs,
+            np.repeat(np.array(self.penalties), self.n_outputs),
+            eta,
+            self.n_steps,
+            self.batch_size,
+            CURVATURE.get(self.loss, 0.0),
+            constant,
         )
 
 
@@ -262,7 +275,7 @@ def train_on_blocks(
             k = int(which[start + bad])
             raise _diverged(parts[k].X, indices[k], config)
         loss += more
-    held_out_loss, held_out_weight = 0.0, 0.0
+    held_out_loss, held_out_weight = np.zeros(len(config.penalties)), 0.0
     for part in parts if config.validation_fraction > 0 else ():
         held_out_loss += _held_out_loss(part, mean, config)
         held_out_weight += float(part.targets.weights[part.held_out].sum(dtype=np.float64))
@@ -320,21 +333,21 @@ def _take(columns: Sequence[Array], block_of: Array, row_of: Array) -> Array:
     return np.asarray(np.concatenate(columns)[offsets[block_of] + row_of])
 
 
-def _held_out_loss(part: _Block, mean: Array, config: TrainingConfig) -> float:
-    """Return the summed loss of the rows held out, under the mean model."""
+def _held_out_loss(part: _Block, mean: Array, config: TrainingConfig) -> Array:
+    """Return the summed loss of the rows held out, under the mean model of each penalty."""
     rows = np.flatnonzero(part.held_out)
     targets = Targets(*(column[rows] if len(column) else column for column in part.targets))
-    size, loss = _rows_at_once(part.X, len(mean), 1), 0.0
+    size = _rows_at_once(part.X, len(mean), 1)
+    losses, k = np.zeros(len(config.penalties)), config.n_outputs
     for start, Z in _chunks([part.X], np.zeros(len(rows), np.int8), rows, size):
         scores = Z @ mean[:-1].astype(np.float32)
         scores += (mean[-1] * config.fit_intercept).astype(np.float32)
-        slopes = np.empty(scores.shape, np.float32)
-        codes, values, weights = (column[start : start + size] for column in targets)
-        if config.is_classifier:
-            loss += classification_slopes(scores, codes, weights, config.loss, slopes)
-        else:
-            loss += regression_slopes(scores, values, weights, config.loss, config.epsilon, slopes)
-    return loss
+        for head in range(len(losses)):
+            own = np.ascontiguousarray(scores[:, head * k : (head + 1) * k])
+            losses[head] += slopes_of_heads(
+                own, targets, start, config.loss, config.epsilon, k, np.empty_like(own)
+            )
+    return losses
 
 
 def sample_rows(
@@ -362,4 +375,10 @@ def preconditioner_from(
         return fit_diagonal(rows, weights, config.fit_intercept)
     Z = np.concatenate([rows for rows, _ in samples])
     shuffle = np.random.default_rng([config.seed, 4]).permutation(len(Z))
-    return fit_preconditioner(Z[shuffle], weights[shuffle], config.alpha, config.fit_intercept)
+    return fit_preconditioner(
+        Z[shuffle],
+        weights[shuffle],
+        min(config.penalties),
+        config.fit_intercept,
+        len(Z) == config.starts[-1],
+    )

@@ -172,7 +172,9 @@ class TrainingLoop:
         state = self.state
         entry = {"epoch": float(epoch + 1), "loss": state.loss / max(state.rows, 1e-300)}
         if state.held_out_rows:
-            entry["held_out_loss"] = state.held_out_loss / state.held_out_rows
+            losses = np.atleast_1d(state.held_out_loss) / state.held_out_rows
+            entry["held_out_loss"] = float(np.nanmin(losses))
+            entry["alpha"] = self.config.penalties[int(np.nanargmin(losses))]
         self.history.append(entry)
         self.state = state._replace(loss=0.0, rows=0.0, held_out_loss=0.0, held_out_rows=0.0)
         reporter.note(f"epoch {epoch + 1}, loss {entry['loss']:.4g}")
