@@ -54,7 +54,7 @@ RENAMED = {
 }
 """Options by the names they had, where a command does not have them under these any more."""
 _QUIET = "rfcdask.quiet"
-_FLAGS = {"header", "zero_based", "shuffle", "standardize"}
+_FLAGS = {"header", "zero_based", "shuffle", "sparse", "standardize"}
 _LISTS = {"sizes", "methods"}
 
 

@@ -279,7 +279,10 @@ def matched(dataset: Any, path: str, like: Known) -> Any:
     like : dict
         What a model remembers of the data it was fitted on.
     """
-    wanted, found = like.get("column_names"), names_in_file(dataset)
+    known, found = like.get("projection"), names_in_file(dataset)
+    if known and dataset.sparse and dataset.shape[1] == like["columns_in_file"]:
+        dataset = dataset.project(like["columns"], known["seed"])
+    wanted = like.get("column_names")
     _note_other_scale(dataset, path, like)
     if not (wanted and found):
         _check_projection(dataset, path, like)

@@ -15,7 +15,7 @@ store_options = opt.all_of(
     click.option(
         "--shuffle", is_flag=True, help="Permute all rows, on disk rather than in memory."
     ),
-    opt.setting_options("project", block_size=None),
+    opt.setting_options("project", "sparse", block_size=None),
     click.option("--dtype", metavar="TYPE", help="Type on disk, such as float32."),
     click.option(
         "--compressor",
@@ -30,7 +30,7 @@ store_options = opt.all_of(
 
 def _layout(options: dict[str, Any]) -> dict[str, Any]:
     """Return what was given of :data:`store_options` as arguments of ``rfcdask.ingest``."""
-    names = ("project", "dtype", "block_size", "compressor", "random_state")
+    names = ("project", "sparse", "dtype", "block_size", "compressor", "random_state")
     given = {name: options[name] for name in names if options[name] is not None}
     given |= {name: True for name in ("shuffle", "overwrite") if options[name]}
     if options["compressor"] == "none":

@@ -17,7 +17,13 @@ from rfcdask.data.projection import SparseProjection
 from rfcdask.data.reader import Reader
 from rfcdask.data.sample import Rows, choose_rows, fetch_rows, rows_name
 from rfcdask.data.tables.spec import TableSpec
-from rfcdask.data.views import ColumnsReader, SmallerBlocksReader, StandardReader, split_readers
+from rfcdask.data.views import (
+    ColumnsReader,
+    ProjectedReader,
+    SmallerBlocksReader,
+    StandardReader,
+    split_readers,
+)
 from rfcdask.display.charts import bars
 from rfcdask.display.html import aligned, render_repr
 from rfcdask.execution.executor import compute
@@ -171,6 +177,29 @@ class Dataset:
         reader = StandardReader(self.reader, tuple(self.mean.tolist()), tuple(deviation.tolist()))
         attrs = {key: value for key, value in self.attrs.items() if key not in _STATISTICS}
         return Dataset(reader, attrs | {"standardized": True}, projection=self.projection)
+
+    def project(self, n_components: int, random_state: Any = None) -> Dataset:
+        """Return the data set with rows projected to fewer, dense columns, lazily.
+
+        The same projection as ``rfcdask.ingest(project=...)`` writes to a store, drawn from the
+        same seed.
+
+        Parameters
+        ----------
+        n_components : int
+            Columns that come out.
+        random_state : int, Generator, RandomState or None
+            Seed.
+        """
+        if self.projection is not None or not 0 < n_components <= self.shape[1]:
+            raise DataError(
+                f"project({n_components}): give rows that are not projected yet, and a number of "
+                f"columns from 1 to {self.shape[1]}."
+            )
+        reader = ProjectedReader(self.reader, int(n_components), seed_of(random_state))
+        attrs = {key: value for key, value in self.attrs.items() if key not in _STATISTICS}
+        named = {"columns": None, "columns_in_file": self.columns, "n_columns": n_components}
+        return Dataset(reader, attrs | named, projection=reader.projection)
 
     def split(self, test_size: float = 0.25, random_state: Any = None) -> tuple[Dataset, Dataset]:
         """Split the rows at random and return the training and the test part, both lazy.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rfcdask.data.errors import DataError
+from rfcdask.data.projection import SparseProjection, draw_projection
 from rfcdask.data.reader import Reader, float_type
 from rfcdask.kernels.arrays import Array, FloatArray, IntArray
 from rfcdask.kernels.seeds import draw_parts
@@ -107,6 +108,40 @@ class ColumnsReader(_View):
 
     def _apply(self, X: Any) -> Any:
         return X[:, self.columns]
+
+
+@dataclass(frozen=True)
+class ProjectedReader(_View):
+    """Blocks projected to fewer, dense columns; a process draws the projection once."""
+
+    n_components: int
+    seed: int
+
+    @property
+    def projection(self) -> SparseProjection:
+        """The matrix, drawn from the seed."""
+        return drawn_projection(self.base.n_columns, self.n_components, self.seed)
+
+    @property
+    def n_columns(self) -> int:
+        return self.n_components
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.float32)
+
+    @property
+    def row_bytes(self) -> int:
+        return self.n_components * self.dtype.itemsize
+
+    def _apply(self, X: Any) -> Any:
+        return self.projection.transform(X)
+
+
+@lru_cache(maxsize=4)
+def drawn_projection(n_columns: int, n_components: int, seed: int) -> SparseProjection:
+    """Return a projection, drawn once in a process."""
+    return draw_projection(n_columns, n_components, seed)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from rfcdask.evaluation.evaluate import ModelCounts, has_numbers
 from rfcdask.evaluation.scorers import check_scoring
 from rfcdask.kernels.arrays import Array
-from rfcdask.linear import KernelClassifier, KernelRegressor, Ridge, RidgeClassifier
+from rfcdask.linear import (
+    KernelClassifier,
+    KernelRegressor,
+    Ridge,
+    RidgeClassifier,
+    SGDClassifier,
+    SGDRegressor,
+)
 
 
 class Judge(NamedTuple):
@@ -38,6 +45,10 @@ class Judge(NamedTuple):
     def ridge(self) -> Any:
         """Return the linear model with which maps are judged."""
         return (Ridge if self.numbers else RidgeClassifier)(**self._weighted)
+
+    def sgd(self, **parameters: Any) -> Any:
+        """Return the linear model for sparse columns, of which there may be very many."""
+        return (SGDRegressor if self.numbers else SGDClassifier)(**self._weighted, **parameters)
 
     def kernel_model(self, n_components: int, **parameters: Any) -> Any:
         """Return the model whose features learn."""

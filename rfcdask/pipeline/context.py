@@ -76,9 +76,16 @@ class Context:
         return method is not None and method.learns
 
     @cached_property
+    def columns(self) -> Dataset:
+        """All rows with the columns that they have on disk."""
+        return open_dataset(self._place())
+
+    @cached_property
     def stored(self) -> Dataset:
-        """All rows as they are on disk, in blocks fit for this run."""
-        dataset = open_dataset(self._place())
+        """All rows as maps see them, in blocks fit for this run: sparse ones may be projected."""
+        dataset, used = self.columns, self.used
+        if dataset.sparse and used["project"] and used["method"] != "none":
+            dataset = dataset.project(used["project"], self.settings.random_state)
         row_bytes = 4 * max(self.n_components, dataset.shape[1])
         return dataset.with_smaller_blocks(row_bytes, FEATURE_BLOCK)
 
@@ -102,9 +109,11 @@ class Context:
 
     @cached_property
     def _parts(self) -> tuple[Dataset, Any, Any]:
+        return self._split(self.stored.standardize() if self.used["standardize"] else self.stored)
+
+    def _split(self, train: Dataset) -> tuple[Dataset, Any, Any]:
         """Rows to learn from, those held out, and those on which probabilities are learned."""
         seed = self.settings.random_state
-        train: Dataset = self.stored.standardize() if self.used["standardize"] else self.stored
         test: Any = None
         held: Any = None
         if self.used["test_size"]:
@@ -113,6 +122,13 @@ class Context:
             rows = min(train.shape[0] // 10, CALIBRATION_ROWS)
             train, held = train.split(rows, random_state=seed + 1)
         return train, test, held
+
+    def linear_parts(self) -> tuple[Dataset, Dataset]:
+        """Return the rows to learn from and those held out with all columns, not projected."""
+        if not self.columns.sparse:
+            return self.train, self.test
+        train, test, _ = self._split(self.columns)
+        return train, test
 
     @property
     def train(self) -> Dataset:

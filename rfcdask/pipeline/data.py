@@ -47,6 +47,9 @@ SAMPLE_BYTES = 64 * 2**20
 WIDEST = 10_000
 """More columns than this are not written as dense rows, unless a single model is fitted."""
 FEWEST_ROWS = 20
+PROJECTED, WIDEST_SPARSE = 500, 2000
+"""Columns that maps see of sparse rows with more than so many, through a random projection: the
+frequencies of 5,000 candidates on 50,000 columns would take a gigabyte."""
 EPOCHS = 3
 
 
@@ -104,6 +107,8 @@ def prepare_data(run: Context) -> dict[str, Any]:
             "class_counts": counts,
             "shuffled": known["shuffled"],
             "table": known["table"],
+            "sparse": known["sparse"],
+            "projected_columns": settled["project"] if known["sparse"] else None,
         }
         | {name: known[name] for name in kept},
     }
@@ -112,7 +117,7 @@ def prepare_data(run: Context) -> dict[str, Any]:
 def describe_store(dataset: Dataset, path: str) -> dict[str, Any]:
     """Return what a store holds, for machines."""
     attrs, reader = dataset.attrs, dataset.reader
-    width = reader.n_columns * reader.dtype.itemsize
+    width = reader.row_bytes
     noted = ("label_name", "task", "scale", "seed", "dropped_rows", "source", "format", "version")
     return {
         "path": path,
@@ -120,6 +125,7 @@ def describe_store(dataset: Dataset, path: str) -> dict[str, Any]:
         "columns": dataset.shape[1],
         "column_names": names_in_file(dataset),
         "dtype": str(reader.dtype),
+        "sparse": dataset.sparse,
         "classes": None if dataset.classes is None else dataset.classes.tolist(),
         "blocks": len(reader.sizes),
         "block_rows": max(reader.sizes),
@@ -153,6 +159,7 @@ def _dataset(run: Context) -> tuple[Dataset, str]:
         run.source,
         place,
         project=settings.project,
+        sparse=settings.sparse,
         shuffle=settings.shuffle,
         check=lambda survey: _check_survey(survey, run),
         **{name: asked[name] for name in reading},
@@ -161,11 +168,17 @@ def _dataset(run: Context) -> tuple[Dataset, str]:
     return read, str(place)
 
 
+def _is_narrowed(survey: Survey, run: Context) -> bool:
+    """Whether rows are projected on their way to disk, or from sparse rows on it to the maps."""
+    sparse = survey.n_values is not None and run.settings.sparse is not False
+    return sparse or run.settings.project is not None
+
+
 def _check_survey(survey: Survey, run: Context) -> None:
     """Refuse rows that cannot be used before they are written."""
     name = _name(run.source)
     _check_labels(run, survey.labels, None, name)
-    if run.compares and survey.n_columns > WIDEST and run.settings.project is None:
+    if run.compares and survey.n_columns > WIDEST and not _is_narrowed(survey, run):
         raise DataError(
             f"{name} has {survey.n_columns:,} columns, too many for dense rows: pass project=250 "
             "to project them to 250."
@@ -213,6 +226,9 @@ def settle(settings: Settings, dataset: Dataset, *, compares: bool = True) -> di
         Whether maps are compared on a sample, for which a few rows are held out at least.
     """
     n, p = dataset.shape
+    project = _projected_columns(settings, dataset)
+    if dataset.sparse:
+        p = project or p
     n_test = _held_out(settings.test_size, n, compares)
     n_train = _learned_from(n - n_test, settings)
     sizes, n_components = _sizes(settings, n_train, compares)
@@ -228,6 +244,8 @@ def settle(settings: Settings, dataset: Dataset, *, compares: bool = True) -> di
             "raise n_candidates."
         )
     standardize = settings.standardize
+    if standardize is True and dataset.sparse:
+        dataset.standardize()  # says why there is no such thing
     method = settings.method
     if method == "auto":
         method = "compressed" if dataset.classes is None else "compressed-labels"
@@ -237,6 +255,7 @@ def settle(settings: Settings, dataset: Dataset, *, compares: bool = True) -> di
         epochs = default_epochs(n_train) if settings.learns_features else EPOCHS
     return {
         "test_size": n_test,
+        "project": project,
         "sizes": sizes,
         "n_components": n_components,
         "n_candidates": int(candidates),
@@ -270,6 +289,12 @@ def _scoring(settings: Settings, dataset: Dataset) -> str:
         )
     except ValueError as error:
         raise DataError(str(error)) from None
+
+
+def _projected_columns(settings: Settings, dataset: Dataset) -> int | None:
+    """Return to how many columns rows are projected, on disk or, sparse ones, for the maps."""
+    wide = dataset.sparse and dataset.shape[1] > WIDEST_SPARSE and settings.method != "none"
+    return PROJECTED if wide and settings.project is None else settings.project
 
 
 def _held_out(wanted: float | str | None, n: int, compares: bool) -> int:

@@ -20,6 +20,7 @@ from rfcdask.evaluation.tuning import tune
 from rfcdask.execution.progress import track
 from rfcdask.features.methods import METHODS, NEIGHBOURS
 from rfcdask.kernels import get_kernel, resolve_gamma
+from rfcdask.kernels.arrays import to_dense
 from rfcdask.kernels.seeds import draw_rows, stream
 from rfcdask.persist.models import load, save
 from rfcdask.pipeline.context import Context, in_this_process
@@ -48,7 +49,7 @@ def draw_sample(run: Context) -> dict[str, Any]:
 def _drawn(run: Context, part: Any, size: int, purpose: str) -> tuple[Any, Any]:
     rows = np.sort(draw_rows(part.shape[0], size, stream(run.settings.random_state, purpose)))
     labels = None if part.y is None else gather(part.y, rows, run.client)
-    return gather_finite(part.X, rows, run.client), labels
+    return to_dense(gather_finite(part.X, rows, run.client)), labels
 
 
 def settle_kernel(run: Context) -> dict[str, Any]:

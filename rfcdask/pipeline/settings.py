@@ -24,7 +24,7 @@ FORMATS = ("svmlight", "csv", "parquet", "npy", "npz", "zarr")
 
 READING = ("label", "columns", "format", "delimiter", "header", "zero_based", "nan")
 """The settings that tell how a file is read."""
-STORING = ("task", "project", "shuffle", "block_size")
+STORING = ("task", "project", "sparse", "shuffle", "block_size")
 """The settings that tell how a file is written to a store."""
 COMPARING = ("rows", "sizes", "methods", "compare_rows", "compare_test_rows")
 """The settings that ``fit`` has no use for."""
@@ -179,6 +179,7 @@ class Settings:
     task: str = _setting("auto", TASK, "what labels are")
     nan: str = _setting("auto", NAN, "rows with missing values")
     project: int | None = _setting(None, MAYBE_COUNT, "project rows to so many columns")
+    sparse: bool | str = _setting("auto", AUTO_FLAG, "store sparse rows as sparse blocks")
     shuffle: bool = _setting(True, FLAG, "shuffle the rows of files while they are read")
     block_size: str = _setting("16MB", SIZE, "size of the blocks on disk")
     test_size: float | str | None = _setting("auto", SHARE, "share of rows held out, or number")

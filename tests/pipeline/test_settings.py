@@ -144,7 +144,7 @@ def test_absurd_pairs_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize("compares", [True, False])
 def test_features_are_chosen_on_as_many_rows_as_asked(compares: bool) -> None:
-    dataset: Any = SimpleNamespace(shape=(200_000, 28), classes=np.arange(2))
+    dataset: Any = SimpleNamespace(sparse=False, shape=(200_000, 28), classes=np.arange(2))
     settings = Settings(n_rows=80_000, standardize=False)
     settled = settle(settings, dataset, compares=compares)
     assert settled["n_rows"] == 80_000

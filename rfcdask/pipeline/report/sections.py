@@ -165,6 +165,10 @@ def the_data(results: Results) -> Section:
         ("to learn from", _known(data.get("train_rows"), count)),
         ("held out", _known(data.get("test_rows"), count)),
         ("columns", _known(data.get("columns"), count)),
+        (
+            "maps see",
+            _known(data.get("projected_columns"), lambda n: f"{count(n)} projected columns"),
+        ),
         ("classes", _known(len(data.get("classes") or ()), count)),
         ("numbers", data.get("dtype")),
         ("size", _known(data.get("bytes"), size)),
