@@ -3,7 +3,9 @@
 Run in a checkout of the version whose formats shall stay readable:
 
     python make_samples.py NAME.tar.xz
+    python make_samples.py NAME.tar.xz --sparse
 
+The second writes a store of sparse rows alone.
 It uses nothing but public names and commands. Beside the files, ``expected.npz`` keeps what the
 saved models gave for the same rows.
 """
@@ -20,6 +22,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from scipy import sparse
 from sklearn.pipeline import make_pipeline
 
 import rfcdask as rf
@@ -94,8 +97,23 @@ def interrupt_run(out: str) -> None:
     process.wait()
 
 
+def write_sparse(archive: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        X = sparse.random(50, 200, 0.05, format="csr", random_state=0, dtype=np.float64)
+        y = np.where(np.arange(50) % 3, "a", "b")
+        rf.ingest((X, y), "sparse.zarr", sparse=True, block_size=1000)
+        np.savez_compressed("expected.npz", X=X.toarray(), y=y)
+        with tarfile.open(archive, "w:xz") as tar:
+            for path in sorted(Path().iterdir()):
+                tar.add(path)
+
+
 def main() -> None:
     archive = Path(sys.argv[1]).absolute()
+    if "--sparse" in sys.argv:
+        write_sparse(archive)
+        return
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         table = Path("table.csv")

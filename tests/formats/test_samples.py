@@ -43,6 +43,16 @@ def test_stores_open(folder: Path, expected: dict[str, np.ndarray]) -> None:
     np.testing.assert_array_equal(store.y.compute(), expected["y"])
 
 
+def test_sparse_stores_open(tmp_path: Path) -> None:
+    with tarfile.open(Path(__file__).with_name("sparse-3.tar.xz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    store = rf.open_dataset(tmp_path / "sparse.zarr")
+    store.verify()
+    with np.load(tmp_path / "expected.npz") as expected:
+        np.testing.assert_array_equal(store.X.compute().toarray(), expected["X"])
+        np.testing.assert_array_equal(store.y.compute(), expected["y"])
+
+
 @pytest.mark.parametrize("name", MAPS + MODELS)
 def test_models_load(folder: Path, expected: dict[str, np.ndarray], name: str) -> None:
     model = rf.load(folder / "models" / name)
