@@ -80,3 +80,4 @@ def test_errors_are_those_of_the_package(monkeypatch: pytest.MonkeyPatch) -> Non
     best = (U[:, :30] * s[:30]) @ V[:30]
     expected = np.linalg.norm(best - K) / np.linalg.norm(K)
     assert floor(30, eigenvalues)["error"] == pytest.approx(expected, rel=1e-8)
+    assert floor(200, eigenvalues) == {"error": 0.0, "spectral_error": 0.0}
