@@ -99,6 +99,7 @@ _NAMES = {
     "rfcdask.evaluation.compare": ("Comparison", "compare"),
     "rfcdask.data": ("Dataset", "fetch", "ingest", "open_dataset", "synthetic"),
     "rfcdask.data.tables.encoder": ("TableEncoder",),
+    "rfcdask.evaluation": ("metrics",),  # a module
     "rfcdask.evaluation.importance": ("permutation_importance",),
     "rfcdask.evaluation.kernel_error": ("kernel_error",),
     "rfcdask.features": ("CompressedFeatures", "JLFeatures", "NystroemFeatures", "RandomFeatures"),
@@ -115,7 +116,6 @@ _NAMES = {
     "rfcdask.planning": ("Plan", "PlanError", "plan"),
     "rfcdask.linear.predict": ("calibrate",),
     "rfcdask.linear.standardize": ("Standardizer",),
-    "rfcdask.evaluation.metrics": ("metrics",),  # the module itself
     "rfcdask.evaluation.tuning": ("TuneResult", "tune"),
 }
 """Where each public name lives; the imports above say the same to type checkers."""
@@ -125,7 +125,7 @@ _HOME = {name: module for module, names in _NAMES.items() for name in names}
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         home = import_module(_HOME[name])
-        value = getattr(home, name, home)
+        value = getattr(home, name, None) or import_module(f"{_HOME[name]}.{name}")
         globals()[name] = value
         return value
     if not name.startswith("_"):

@@ -124,7 +124,7 @@ FORMS: dict[str, tuple[Form, tuple[str, ...], bool]] = {
     "tsv": (as_table("\t", "tsv"), TEXT, False),
     "parquet": (as_parquet, EVERY, False),
     "npy": (as_npy, EVERY, True),
-    "npz": (as_npz, EVERY, True),
+    "npz": (as_npz, EVERY, False),  # unpacked where it lies, by the process that removes it
     "zarr": (as_zarr, EVERY, True),
     "dask": (as_dask, EVERY, True),
     "dask csr": (as_dask_csr, SPARSE, True),
