@@ -227,7 +227,8 @@ def show_model(path: str, as_json: bool, verify: bool = False) -> None:
     pairs = [("model", path), ("written by", f"rfcdask {record['version']}")]
     for name, step in record.get("steps", {record["class"]: record}).items():
         pairs.append((name, _as_call(step)))
-    pairs += _columns_of(path)
+    if any(s["class"] == "TableEncoder" for s in record.get("steps", {"": record}).values()):
+        pairs += _columns_of(path)
     pairs += [(k, str(v)) for k, v in _told(record.get("about") or {}).items()]
     show(data, _aligned([*pairs, ("bytes", f"{size:,}")]), as_json)
 

@@ -264,8 +264,11 @@ def rows_and_labels(
     y = y if isinstance(y, da.Array) else np.asarray(y)
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
-    if y.ndim != 1 and not (several and y.ndim == 2):
-        raise ValueError(f"y has shape {y.shape}; give one label for each row.")
+    if y.ndim != 1 and not (several and y.ndim == 2 and y.dtype.kind == "f"):
+        raise ValueError(
+            f"y has shape {y.shape}; give one label for each row"
+            f"{', or several numbers as floats' if several else ''}."
+        )
     if not isinstance(X, da.Array):
         X = X.tocsr() if is_sparse(X) else np.asarray(X)
     if len(y) != X.shape[0]:

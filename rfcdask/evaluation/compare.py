@@ -92,7 +92,7 @@ class Comparison(Table):
 
     def _plot_column(self, ax: Any, column: str, *, named: bool) -> Any:
         known = ["kernel_error", *(name for name in self.columns if name in SCORERS), *COSTS]
-        if column not in known:
+        if self.rows and column not in known:
             raise ValueError(f"column={column!r} must be one of {', '.join(known)}.")
         chart = against_features(self.rows, column)
         if chart is None:

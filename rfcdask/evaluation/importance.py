@@ -154,7 +154,7 @@ def permutation_importance(
     >>> X = np.random.default_rng(0).normal(size=(500, 3))
     >>> y = (X[:, 1] > 0).astype(int)
     >>> model = rf.RidgeClassifier().fit(X, y)
-    >>> rf.permutation_importance(model, X, y, random_state=0).importances_mean.argmax()
+    >>> int(rf.permutation_importance(model, X, y, random_state=0).importances_mean.argmax())
     1
     """
     check_count("n_repeats", n_repeats)

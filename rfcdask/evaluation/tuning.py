@@ -123,7 +123,7 @@ class TuneResult:
             [f"{C:g}" for C in Cs],
             [f"{gamma:.3g}" for gamma in gammas],
             [
-                [f"{factor * found[pair]:.3g}" if pair in found else "" for pair in row]
+                [_cell(factor * found[pair], is_share) if pair in found else "" for pair in row]
                 for row in grid
             ],
             [
@@ -320,6 +320,10 @@ def _take_sample(
     found = gather_finite(X, rows, client)
     found = found if found.dtype == np.float32 else found.astype(np.float64)
     return EncodedSample(found, codes, classes)
+
+
+def _cell(score: float, is_share: bool) -> str:
+    return f"{score:.1f}" if is_share else f"{score:.3g}"
 
 
 def _grid(

@@ -244,7 +244,7 @@ def calibrate(model: Any, X: Any, y: Any, **options: Any) -> Any:
     >>> X = np.random.default_rng(0).normal(size=(600, 2))
     >>> y = (X[:, 0] > 0).astype(int)
     >>> model = rf.calibrate(rf.RidgeClassifier().fit(X[:300], y[:300]), X[300:], y[300:])
-    >>> model.predict_proba([[3.0, 0.0]])[0, 1] > 0.9
+    >>> bool(model.predict_proba([[3.0, 0.0]])[0, 1] > 0.9)
     True
     """
     learner = model[-1] if isinstance(model, Pipeline) else model

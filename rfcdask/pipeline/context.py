@@ -61,7 +61,9 @@ class Context:
     @property
     def used(self) -> dict[str, Any]:
         """All settings, with what was settled from the data."""
-        return self.settings.to_dict() | renamed(self.product("data")["settled"])
+        # Runs of older versions had classes only, and no other metric.
+        before = {"scoring": "accuracy"}
+        return self.settings.to_dict() | before | renamed(self.product("data")["settled"])
 
     @property
     def n_components(self) -> int:

@@ -49,7 +49,7 @@ MORE = {
     "ingest-no-label": ("ingest new.csv bad.zarr", "pass label= with one of"),
     "ingest-over-a-file": ("ingest data.csv new.csv --overwrite", "new.csv is no store"),
     "synthesize-too-wide": ("synthesize criteo bad.zarr --rows 99", "pass project=250"),
-    "tune-no-classes": ("tune new.csv --no-label", "no classes"),
+    "tune-no-classes": ("tune new.csv --no-label", "no labels to judge by"),
     "tune-threads": ("tune store.zarr --scheduler tcp://x:1 --threads 2", "its own workers"),
     "fit-no-labels": ("fit new.csv bad --no-label", "no labels to learn from"),
     "transform-columns": (
@@ -61,7 +61,7 @@ MORE = {
     "predict-probabilities": ("predict linear new.csv --output probabilities", "--loss log_loss"),
     "score-no-labels": ("score fitted new.csv", "no labels to compare with"),
     "score-not-held-out": ("score fitted store.zarr --held-out", "fit it with --test-size"),
-    "compare-no-classes": ("compare new.csv --no-label", "compare needs labels"),
+    "compare-no-classes": ("compare new.csv --no-label", "no labels to judge by"),
     "report-other-json": ("report other.json bad.html", "does not hold results"),
     "report-newer": ("report newer.json bad.html", "update rfcdask"),
 }

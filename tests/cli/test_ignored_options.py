@@ -85,7 +85,7 @@ def test_none_counts_more_than_tuning(call: Any, files: Path, store: Path, tmp_p
     [
         ("--learner", "logistic"),
         ("--test-size", "90"),
-        ("--gamma", "tune", "--method", "compressed"),
+        ("--class-weight", "balanced"),
         ("--loss", "hinge"),
         ("--n-candidates", "5"),
     ],
@@ -112,7 +112,7 @@ def test_fit_reads_anew_what_is_read_otherwise(call: Any, tmp_path: Path) -> Non
     X = make_rows(90, 0)[0]
     write_csv(tmp_path / "numbers.csv", X, X[:, 0] / 3)
     fit = ("fit", "numbers.csv", "m", *FIT, "--json")
-    wrong = ("--label", "target", "--gamma", "tune", "--method", "compressed")
+    wrong = ("--label", "target", "--class-weight", "balanced")
     assert call(*fit, *wrong, cwd=tmp_path).exit_code == 2
     done = call(*fit, "--label", "a", cwd=tmp_path)
     assert done.exit_code == 0, done.stderr

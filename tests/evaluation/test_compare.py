@@ -13,6 +13,7 @@ from sklearn.linear_model import RidgeClassifier as SklearnRidge
 
 import rfcdask as rf
 from rfcdask.evaluation.compare import Split, measure, model_bytes
+from rfcdask.evaluation.judge import Judge
 from rfcdask.features.methods import METHODS
 from rfcdask.kernels.arrays import Array
 from rfcdask.kernels.seeds import draw_rows, stream
@@ -90,7 +91,8 @@ def test_further_rows_confirm_an_accuracy() -> None:
     data = Split(X[:500], y[:500], X[500:800], y[500:800])
     features = rf.RandomFeatures(30, random_state=0).fit(X[:500])
     more = (X[800:1300], y[800:1300])
-    row = measure("random", 30, features, 1.0, None, data, 0, n_points=100, more=more)
+    judge = Judge(False, "accuracy", None)
+    row = measure("random", 30, features, 1.0, None, data, judge, 0, n_points=100, more=more)
     exact = SklearnRidge().fit(features.transform(X[:500]), y[:500])
     for name, part in (("accuracy", data[2:]), ("confirmed_accuracy", more)):
         assert row[name] == pytest.approx(
@@ -175,8 +177,8 @@ def test_bad_input_is_named() -> None:
         rf.compare(X, y, "random")
     with pytest.raises(ValueError, match="y has 99 rows and X has 100"):
         rf.compare(X, y[:99])
-    with pytest.raises(ValueError, match="Unknown label type"):
-        rf.compare(X, np.linspace(0, 1, 100))
+    with pytest.raises(ValueError, match="scoring='accuracy'"):
+        rf.compare(X, np.linspace(0, 1, 100), ["random"], scoring="accuracy")
     X[40, 2] = np.nan
     with pytest.raises(ValueError, match="row 40, column 2"):
         rf.compare(X, y, ["random"], n_components=5, random_state=0)

@@ -52,7 +52,7 @@ def test_importances_name_the_columns_of_a_pipeline() -> None:
     frame = pd.DataFrame(X, columns=["age", "<script>", "height", "x"])
     model = make_pipeline(rf.Standardizer(), rf.RidgeClassifier()).fit(frame, y)
     found = rf.permutation_importance(model, X, y, scoring="roc_auc", random_state=0)
-    assert found.table[0]["column"] == "height"
+    assert found.table.rows[0]["column"] == "height"
     assert repr(found).startswith("PermutationImportance(roc_auc=")
     shown = found._repr_html_()
     assert "height" in shown

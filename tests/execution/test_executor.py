@@ -112,6 +112,7 @@ class Deadly:
     """Stands for rows that are read, by calling the function."""
 
     sizes, n_columns, dtype, label_dtype = (2**17, 2**17), 1, np.dtype(np.float64), None
+    row_bytes = 8
 
     def __init__(self, function: Callable[[np.ndarray], Any]) -> None:
         self.function = function

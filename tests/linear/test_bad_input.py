@@ -127,7 +127,7 @@ def test_columns_in_several_blocks_are_put_together() -> None:
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ({"epochs": 0}, r"'epochs' parameter .* must be an int in the range \[1, inf\). Got 0"),
+        ({"epochs": 0}, r"'epochs' parameter .* must be an int in the range \[1, inf\) .* Got 0"),
         ({"alpha": np.inf}, r"'alpha' .* in the range \[0.0, inf\)"),
         ({"alpha": -1}, r"'alpha' .* a float in the range \[0.0, inf\) or a str among {'auto'}"),
         ({"batch_size": 2.5}, r"'batch_size' .* an int in the range \[1, inf\)"),

@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import sklearn.linear_model
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, make_classification
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
@@ -281,6 +281,15 @@ def test_many_features_use_leading_directions_only() -> None:
     assert model._preconditioner.full.size == 0
     exact = LinearSVC().fit(Z[:2500], y[:2500]).score(Z[2500:], y[2500:])
     assert model.score(Z[2500:], y[2500:]) > exact - 0.02
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "log_loss"])
+def test_dependent_columns_do_not_diverge(loss: str) -> None:
+    """Along a direction that rows do not have, only the penalty moves: no step may overshoot."""
+    X, y = make_classification(2000, 8, n_informative=5, n_redundant=2, n_classes=3, random_state=0)
+    model = rf.SGDClassifier(loss, random_state=0).fit(X, y)
+    exact = LinearSVC().fit(X, y)
+    assert model.score(X, y) > exact.score(X, y) - 0.02
 
 
 def test_sorted_data_trains_as_well_or_warns() -> None:

@@ -127,11 +127,6 @@ def test_a_class_of_held_out_rows_alone_stops_no_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        (
-            "prices.csv",
-            "a,target\n" + "".join(f"{i},{i * 1.37}\n" for i in range(300)),
-            "prices.csv has numbers as targets, not classes.*rf.SGDRegressor",
-        ),
         ("plain.csv", "a,b\n1,2\n3,4\n", "plain.csv has no column named label.*label"),
         ("few.csv", "a,y\n1,0\n2,1\n3,0\n", "few.csv has 3 rows; give at least 20"),
         (

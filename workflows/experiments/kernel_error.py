@@ -73,7 +73,7 @@ def errors(Z: Array, K: Array, eigenvalues: Array) -> Row:
 
 def floor(J: int, eigenvalues: Array) -> Row:
     """Return the errors of the best matrix of rank J: what no method can pass."""
-    left = eigenvalues[J:] if J < len(eigenvalues) else np.zeros(1)
+    left = eigenvalues[J:] if len(eigenvalues) > J else np.zeros(1)
     squares = np.sqrt((left**2).sum() / (eigenvalues**2).sum())
     return {"error": float(squares), "spectral_error": float(left[0] / eigenvalues[0])}
 

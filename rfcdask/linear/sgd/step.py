@@ -378,7 +378,7 @@ def preconditioner_from(
     return fit_preconditioner(
         Z[shuffle],
         weights[shuffle],
-        min(config.penalties),
+        max(config.penalties),
         config.fit_intercept,
         len(Z) == config.starts[-1],
     )
