@@ -21,6 +21,7 @@ from rfcdask.data import (
     synthetic,
 )
 from rfcdask.data.columns import names_in_file
+from rfcdask.data.ingest.ingest import stays_sparse
 from rfcdask.data.location import Location, is_url
 from rfcdask.data.sources.base import Survey
 from rfcdask.data.sources.detect import detect_format, expand, open_zarr, opened_source
@@ -170,8 +171,7 @@ def _dataset(run: Context) -> tuple[Dataset, str]:
 
 def _is_narrowed(survey: Survey, run: Context) -> bool:
     """Whether rows are projected on their way to disk, or from sparse rows on it to the maps."""
-    sparse = survey.n_values is not None and run.settings.sparse is not False
-    return sparse or run.settings.project is not None
+    return run.settings.project is not None or stays_sparse(survey, run.settings.sparse)
 
 
 def _check_survey(survey: Survey, run: Context) -> None:

@@ -31,7 +31,6 @@ from rfcdask.data.layout import (
     BLOCK_BYTES,
     COMPRESSORS,
     SPARSE_BLOCK_BYTES,
-    Layout,
     plan_layout,
     size_in_bytes,
     sparse_layout,
@@ -372,12 +371,14 @@ def _look(rows: Source, asked: SourceOptions) -> tuple[Source, Survey]:
         return table, table.survey(asked)
 
 
-def _stays_sparse(asked: bool | str, dense: Layout, compact: Layout) -> bool:
-    """Tell whether rows of a sparse source are stored as CSR."""
-    if asked != "auto":
-        return bool(asked)
-    sizes = [part.block_bytes // part.block_rows * part.n_rows for part in (dense, compact)]
-    return sizes[0] > SPARSE_BLOCK_BYTES and sizes[0] >= SPARSE_GAIN * sizes[1]
+def stays_sparse(survey: Survey, asked: bool | str) -> bool:
+    """Tell whether the rows of a source that are not projected are stored as CSR."""
+    if survey.n_values is None or asked != "auto":
+        return survey.n_values is not None and bool(asked)
+    item = np.dtype(survey.dtype).itemsize
+    dense = survey.n_kept * survey.n_columns * item
+    compact = survey.n_values * (item + 4) + 8 * survey.n_kept  # columns in 4 bytes, row ends in 8
+    return dense > SPARSE_BLOCK_BYTES and dense >= SPARSE_GAIN * compact
 
 
 def _plan(
@@ -397,10 +398,8 @@ def _plan(
         compressor=options["compressor"],
         block_bytes=options["block_bytes"],
     )
-    if (values := survey.n_values) is not None and not projected:
-        compact = sparse_layout(layout, values, options["block_bytes"])
-        if _stays_sparse(options.get("sparse", "auto"), layout, compact):
-            layout = compact
+    if not projected and stays_sparse(survey, options.get("sparse", "auto")):
+        layout = sparse_layout(layout, survey.n_values or 0, options["block_bytes"])
     name = redacted(", ".join(rows.names[:3]))
     drawn_from = seed if projected else None
     return WritePlan(location, layout, survey.labels, survey.n_columns, name, drawn_from, mark)
