@@ -28,13 +28,14 @@ from rfcdask.display.charts import Cells, Chart, heat_map
 from rfcdask.display.html import Table, render_repr
 from rfcdask.display.numbers import number, share
 from rfcdask.evaluation.evaluate import has_numbers, measured_in_memory
+from rfcdask.evaluation.judge import Judge
 from rfcdask.evaluation.scorers import check_scoring
 from rfcdask.execution.executor import map_tasks
 from rfcdask.features import CompressedFeatures
 from rfcdask.kernels import get_kernel, resolve_gamma
 from rfcdask.kernels.arrays import Array, IntArray, Matrix, missing_labels
 from rfcdask.kernels.seeds import draw_rows, seed_of, stream
-from rfcdask.linear import Ridge, RidgeClassifier, SGDClassifier, SGDRegressor
+from rfcdask.linear import SGDClassifier, SGDRegressor
 
 GAMMA_FACTORS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0)
 """The default grid of gamma, in units of ``gamma="scale"``."""
@@ -233,7 +234,7 @@ def tune(
     weights_of_classes = sample.weights_of(class_weight)
     gammas, Cs = _grid(gammas, Cs, kernel, sample.rows)
     rounds = HALVING if strategy == "halving" and len(sample.codes) >= 18 * folds else (1,)
-    judge = Judge(scoring, weights_of_classes)
+    judge = Judge(sample.numbers, scoring, weights_of_classes)
     tried = _search(sample, kernel, gammas, Cs, folds, rounds, judge, seed, client, progress)
     # Of equals the smaller C and gamma: the smoother model.
     last = [row for row in tried if row["n_rows"] == len(sample.codes)]
@@ -281,17 +282,6 @@ class EncodedSample(NamedTuple):
             raise ValueError(f"class_weight has {strange[0]!r}, which is no class of the sample.")
         known = {label: float(w) for label, w in class_weight.items()}
         return {k: known.get(label, 1.0) for k, label in enumerate(self.classes.tolist())}
-
-
-class Judge(NamedTuple):
-    """By what machines are compared, and the factors of classes that they learn with."""
-
-    scoring: str
-    class_weight: Any
-
-    def __call__(self, model: Any, X: Any, y: Array) -> float:
-        """Return the score of a fitted model."""
-        return measured_in_memory(model, X, y)[self.scoring]
 
 
 def _take_sample(
@@ -412,7 +402,8 @@ def _cross_validate(
         inside, across = K[np.ix_(train, train)], K[np.ix_(test, train)]
         for i, C in enumerate(Cs):
             model = _machine(sample, C, codes[train], judge)
-            scores[i, k] = judge(model.fit(inside, codes[train]), across, codes[test])
+            model.fit(inside, codes[train])
+            scores[i, k] = measured_in_memory(model, across, codes[test])[judge.scoring]
     return scores
 
 
@@ -445,8 +436,8 @@ def _try_label_weights(
         features = CompressedFeatures(
             n_components, kernel=kernel, gamma=gamma, label_weight=weight, random_state=seed
         )
-        ridge = Ridge() if sample.numbers else RidgeClassifier(class_weight=judge.class_weight)
+        ridge = judge.ridge()
         model = make_pipeline(features, ridge).fit(rows[:cut], codes[:cut])
-        score = judge(model, rows[cut:], codes[cut:])
+        score = measured_in_memory(model, rows[cut:], codes[cut:])[judge.scoring]
         table.append({"label_weight": float(weight), judge.scoring: score})
     return Table(table)
