@@ -137,7 +137,9 @@ def make_learner(run: Context) -> Any:
 def score(run: Context) -> dict[str, Any]:
     """Measure the model on all rows held out, in one pass, and what it needs of each column."""
     pipeline, test = load(run.folder.model), run.test
-    fitted = pipeline[1:] if "standardize" in pipeline.named_steps else pipeline
+    # The rows of a run went through these steps before they came here.
+    done = [name for name in pipeline.named_steps if name in ("table", "standardize")]
+    fitted = pipeline[len(done) :]
     found = measured(fitted, test.X, test.y, client=run.client)
     product: dict[str, Any] = {"metrics": found.values}
     if run.compares:

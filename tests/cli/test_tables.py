@@ -104,3 +104,15 @@ def test_a_file_of_kinds(place: Path, tmp_path: Path) -> None:
     code, _, err = call("ingest", place / "table.csv", tmp_path / "s.zarr", "--columns", spec)
     assert code == 2
     assert "shop = 'dropp' is no kind of column" in err
+
+
+def test_run_goes_from_a_table_to_a_report(place: Path, tmp_path: Path) -> None:
+    few = ("--methods", "random", "--sizes", "20", "--epochs", "1", "--class-weight", "balanced")
+    where = ("--out", tmp_path / "run", "--scheduler", "threads")
+    code, _, err = call("run", place / "table.csv", "--label", "status", *few, *where, "-q")
+    assert code == 0, err
+    model = load(tmp_path / "run" / "model")
+    new = customers(5, 80).drop(columns="status")
+    assert set(model.predict(new)) <= {"good", "late", "lost"}
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "category of 10 levels, 10 one-hot" in page
