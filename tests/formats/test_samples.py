@@ -83,5 +83,8 @@ def test_interrupted_runs_are_resumed(folder: Path) -> None:
     )
     before = renamed(undisturbed["settings"])  # settings that came later have their defaults
     assert {name: again["settings"][name] for name in before} == before
-    assert again["model"]["accuracy"] == undisturbed["model"]["accuracy"]
-    assert again["confusion"] == undisturbed["confusion"]
+    # The rows held out are the same; how the penalty is chosen has changed since.
+    counted = [np.sum(run["confusion"]["matrix"], axis=1) for run in (again, undisturbed)]
+    np.testing.assert_array_equal(*counted)
+    right = np.trace(again["confusion"]["matrix"]) / counted[0].sum()
+    assert again["model"]["accuracy"] == pytest.approx(right)
