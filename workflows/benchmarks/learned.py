@@ -1,9 +1,9 @@
 """Features that learn from all rows against fixed ones: accuracy at equal or larger size.
 
-Data are read from a folder of ``.npz`` files (a9a, mnist, har_rebuilt, sensorless_2200,
-higgs_sample, covtype) by path. Every method sees the same training rows and is judged on the same
-test rows; widths and penalties are chosen on rows held out of the training rows. Results are kept
-in a JSON file, one entry per data set, method and seed, so that a run goes on where it ended.
+Data are read by path, as the experiments read them (``workflows/experiments/data.py``). Every
+method sees the same training rows and is judged on the same test rows; widths and penalties are
+chosen on rows held out of the training rows. Results are kept in a JSON file, one entry per data
+set, method and seed, so that a run goes on where it ended.
 
 Run: python workflows/benchmarks/learned.py FOLDER [--data mnist covtype] [--seeds 0 1 2]
      [--methods learned-300 rfm-1000] [--results learned.json]
@@ -13,66 +13,27 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import dask.array as da
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 import rfcdask as rf
 
-FILES = {
-    "mnist": "mnist",
-    "covtype": "covtype",
-    "sensorless": "sensorless_2200",
-    "har": "har_rebuilt",
-    "a9a": "a9a",
-    "higgs": "higgs_sample",
-}
-COVTYPE_ROWS = 400_000
+sys.path.append(str(Path(__file__).parents[1] / "experiments"))  # its data sets, the same way
+from data import FILES, Rows, read
+from harness import lazy
+
 WIDTHS = (1 / 16, 1 / 4, 1.0, 4.0, 16.0)
 """Multiples of one over the median squared distance that fixed maps choose their gamma from."""
 PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """Penalties that ridge chooses from."""
 CHOICE_ROWS = 40_000
 """Most training rows on which width, penalty and head of a fixed map are chosen."""
-
-
-class Rows(NamedTuple):
-    """Training and test rows of one data set."""
-
-    X: np.ndarray
-    y: np.ndarray
-    X_test: np.ndarray
-    y_test: np.ndarray
-
-
-def read(folder: Path, name: str, seed: int) -> Rows:
-    """Return one data set: pixels over 255, measurements standardised, 0/1 columns as they are."""
-    stored = np.load(folder / f"{FILES[name]}.npz")
-    if name in ("covtype", "sensorless"):
-        if name == "covtype":
-            places = np.eye(4)[stored["wilderness"]], np.eye(40)[stored["soil"]]
-            X, count = np.hstack([stored["X_num"], *places]), COVTYPE_ROWS
-        else:
-            X, count = stored["X"], len(stored["X"]) * 3 // 4
-        order = np.random.default_rng([seed, 9]).permutation(len(X))
-        train, test = order[:count], order[count:]
-        y = stored["y"]
-        rows = Rows(X[train], y[train], X[test], y[test])
-    else:
-        rows = Rows(*(stored[key] for key in ("X_train", "y_train", "X_test", "y_test")))
-    mean, scale = np.zeros(1), np.ones(1)
-    if name == "mnist":
-        scale = np.array([255.0])
-    elif name in ("covtype", "sensorless", "higgs"):
-        mean, scale = rows.X.mean(0, dtype=np.float64), rows.X.std(0, dtype=np.float64)
-        scale[scale == 0] = 1
-    X, X_test = (np.asarray((part - mean) / scale, np.float32) for part in (rows.X, rows.X_test))
-    return Rows(X, rows.y.astype(np.int64), X_test, rows.y_test.astype(np.int64))
 
 
 def median_squared_distance(X: np.ndarray, seed: int) -> float:
@@ -137,11 +98,6 @@ def judge(
     model = heads(len(used), seed)[name]
     model.fit(features.transform(lazy(rows.X[used])), lazy(rows.y[used]))
     return float(model.score(features.transform(lazy(rows.X[held])), lazy(rows.y[held])))
-
-
-def lazy(values: np.ndarray) -> Any:
-    """Return rows as small blocks, so that no map is ever held for all of them."""
-    return da.from_array(values, chunks=(4096, *values.shape[1:]))
 
 
 def learned(size: int, rows: Rows, seed: int) -> dict[str, Any]:
