@@ -116,3 +116,17 @@ def test_run_goes_from_a_table_to_a_report(place: Path, tmp_path: Path) -> None:
     assert set(model.predict(new)) <= {"good", "late", "lost"}
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "category of 10 levels, 10 one-hot" in page
+
+
+def test_the_remedy_for_missing_labels_works(tmp_path: Path) -> None:
+    table = customers(0, 300)
+    table.loc[7, "status"] = None
+    table.to_csv(tmp_path / "table.csv", index=False)
+    words = ("fit", tmp_path / "table.csv", tmp_path / "model", *FIT, "-q")
+    code, _, err = call(*words)
+    assert code == 2
+    assert "'status' is missing in 1 row" in err
+    assert "nan='drop-unlabelled'" in err
+    code, out, err = call(*words, "--nan", "drop-unlabelled")
+    assert code == 0, err
+    assert "299 rows" in out
