@@ -87,9 +87,13 @@ def _find_place_for_compiled_code() -> None:
         home = os.path.dirname(home)
     if "NUMBA_CACHE_DIR" in os.environ or os.access(here, os.W_OK) or os.access(home, os.W_OK):
         return
+    import atexit
+    import shutil
     import tempfile
 
-    os.environ["NUMBA_CACHE_DIR"] = tempfile.mkdtemp(prefix="rfcdask-numba-")
+    folder = tempfile.mkdtemp(prefix="rfcdask-numba-")  # the workers that we start find it too
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["NUMBA_CACHE_DIR"] = folder
 
 
 _find_place_for_compiled_code()

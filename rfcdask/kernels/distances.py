@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 
 from rfcdask.kernels.arrays import CSR, Array, Matrix, is_sparse
+from rfcdask.kernels.compiled import compiled
 
 Sum = Literal["squares", "absolutes", "log1p"]
 _ABSOLUTES, _LOG1P = 0, 1
@@ -103,7 +103,7 @@ def _rowwise_csr(kind: Sum, D: CSR) -> Array:
     return np.asarray(D.sum(axis=1, dtype=np.float64)).reshape(-1)
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_REORDER)
+@compiled(fastmath=_REORDER)
 def _pairwise_dense(code: int, X: Array, Y: Array, out: Array) -> None:
     n, p = X.shape
     one = X.dtype.type(1)
@@ -123,7 +123,7 @@ def _pairwise_dense(code: int, X: Array, Y: Array, out: Array) -> None:
                 out[i, j] = np.log(product)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _pairwise_sparse(
     code: int,
     x: Array,

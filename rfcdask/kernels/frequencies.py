@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numba
 import numpy as np
 from scipy import special
 from scipy.stats import qmc
 
 from rfcdask.kernels.arrays import Array
+from rfcdask.kernels.compiled import compiled
 from rfcdask.kernels.exact import Kernel
 from rfcdask.kernels.seeds import stream
 from rfcdask.kernels.threads import one_blas_thread
@@ -213,7 +213,7 @@ def padded_size(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract", "nsz"})
+@compiled(fastmath={"contract", "nsz"})
 def hadamard_rows(A: Array) -> None:
     """Apply the unnormalised Walsh-Hadamard transform to each row of `A`, in place.
 

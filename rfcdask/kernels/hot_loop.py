@@ -17,6 +17,7 @@ import numba
 import numpy as np
 
 from rfcdask.kernels.arrays import Array, IntArray, Matrix, check_finite, is_sparse
+from rfcdask.kernels.compiled import compiled
 from rfcdask.kernels.exact import Kernel, get_kernel
 from rfcdask.kernels.frequencies import Fastfood, Frequencies, draw_candidates
 from rfcdask.kernels.threads import map_tiles, one_blas_thread
@@ -62,21 +63,21 @@ def _cosine64(v: Any) -> Any:
     return c[0] + u * (c[1] + u * (c[2] + u * (c[3] + u * (c[4] + u * (c[5] + u * high)))))
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_FUSE, error_model="numpy")
+@compiled(fastmath=_FUSE, error_model="numpy")
 def _cosine_in_place32(out: Array, phases: Array, scales: Array) -> None:
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
             out[i, j] = scales[j] * _cosine32(out[i, j] + phases[j])
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_FUSE, error_model="numpy")
+@compiled(fastmath=_FUSE, error_model="numpy")
 def _cosine_in_place64(out: Array, phases: Array, scales: Array) -> None:
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
             out[i, j] = scales[j] * _cosine64(out[i, j] + phases[j])
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_FUSE, error_model="numpy")
+@compiled(fastmath=_FUSE, error_model="numpy")
 def _cosine_and_sine32(turns: Array, phases: Array, cosine: Array, sine: Array) -> None:
     for i in range(turns.shape[0]):
         for j in range(turns.shape[1]):
@@ -85,7 +86,7 @@ def _cosine_and_sine32(turns: Array, phases: Array, cosine: Array, sine: Array) 
             sine[i, j] = _cosine32(v - _QUARTER32)
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_FUSE, error_model="numpy")
+@compiled(fastmath=_FUSE, error_model="numpy")
 def cosine_in_place_and_sine32(values: Array, phases: Array, sine: Array) -> None:
     """Turn angles into cosines where they lie, and write the sines elsewhere: then SIMD applies."""
     for i in range(values.shape[0]):
@@ -95,7 +96,7 @@ def cosine_in_place_and_sine32(values: Array, phases: Array, sine: Array) -> Non
             sine[i, j] = _cosine32(v - _QUARTER32)
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_FUSE, error_model="numpy")
+@compiled(fastmath=_FUSE, error_model="numpy")
 def _cosine_and_sine64(turns: Array, phases: Array, cosine: Array, sine: Array) -> None:
     for i in range(turns.shape[0]):
         for j in range(turns.shape[1]):

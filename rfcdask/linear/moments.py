@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
-import numba
 import numpy as np
 import scipy.linalg
 
 from rfcdask.features.evaluators import FeatureRows
 from rfcdask.kernels.arrays import Array
+from rfcdask.kernels.compiled import compiled
 
 TILE = 4096
 """Rows whose products are summed in the precision of the data."""
@@ -142,7 +142,7 @@ def _products(
     return scatter, sums[:-1].T, sums[-1]
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+@compiled(fastmath={"contract"})
 def _add_cross(rows: Array, columns: Array, out: Array) -> None:
     """Add ``columns^T rows`` to `out`, in one pass over the rows."""
     few = np.empty((columns.shape[1], rows.shape[1]), rows.dtype)

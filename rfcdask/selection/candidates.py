@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import numba
 import numpy as np
 
 from rfcdask.kernels.arrays import Array, IntArray, Matrix
+from rfcdask.kernels.compiled import compiled
 from rfcdask.kernels.hot_loop import CosineBlock
 from rfcdask.kernels.threads import available_cpus, map_tiles
 
@@ -205,7 +205,7 @@ def sum_of_squares(block: Array) -> float:
     return float(np.einsum("ij,ij->", block, block, dtype=np.float64))
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_LANES)
+@compiled(fastmath=_LANES)
 def _dot_rows(A: Array, B: Array, out: Array) -> None:
     for j in range(A.shape[0]):
         total = 0.0
@@ -214,7 +214,7 @@ def _dot_rows(A: Array, B: Array, out: Array) -> None:
         out[j] = total
 
 
-@numba.njit(cache=True, nogil=True, fastmath=_LANES)
+@compiled(fastmath=_LANES)
 def _dot_all(A: Array, t: Array, out: Array) -> None:
     for j in range(A.shape[0]):
         total = 0.0
@@ -223,14 +223,14 @@ def _dot_all(A: Array, t: Array, out: Array) -> None:
         out[j] = total
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+@compiled(fastmath={"contract"})
 def _add_rows(A: Array, out: Array) -> None:
     for j in range(A.shape[0]):
         for i in range(A.shape[1]):
             out[i] += np.float64(A[j, i])
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _put_transposed(values: Array, out: Array) -> None:
     """Write the transpose of `values` to `out`, a few columns at a time."""
     for start in range(0, values.shape[1], 16):

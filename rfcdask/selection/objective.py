@@ -15,10 +15,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-import numba
 import numpy as np
 
 from rfcdask.kernels.arrays import Array, IntArray
+from rfcdask.kernels.compiled import compiled
 from rfcdask.kernels.threads import map_tiles
 from rfcdask.selection.candidates import (
     ROW_TILE,
@@ -301,7 +301,7 @@ class SampledPairs:
         return np.asarray(np.sum(sums, axis=0))
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _put_halves(products: Array, squares: Array, out: Array, add: bool) -> None:
     """Write ``(products^2 - squares) / 2`` to `out`, transposed; to add, leave out the squares."""
     for i in range(products.shape[0]):
@@ -313,7 +313,7 @@ def _put_halves(products: Array, squares: Array, out: Array, add: bool) -> None:
                 out[j, i] = 0.5 * (value - squares[i, j])
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _put_products(a: Array, b: Array, out: Array, add: bool) -> None:
     """Write (or add) the products of a and b to `out`, transposed, a few columns at a time."""
     for start in range(0, a.shape[1], 16):

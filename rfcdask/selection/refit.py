@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import deepcopy
 
-import numba
 import numpy as np
 
 from rfcdask.kernels.arrays import Array
+from rfcdask.kernels.compiled import compiled
 
 
 class GrowingNNLS:
@@ -82,7 +82,7 @@ class GrowingNNLS:
         self._w = np.concatenate([self._w, np.zeros(old)])
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@compiled(fastmath={"reassoc", "contract"})
 def _append(L: Array, size: int, products: Array, squared_norm: float, jitter: float) -> None:
     """Add a row to the Cholesky factor; its diagonal is raised by the share `jitter`.
 
@@ -99,7 +99,7 @@ def _append(L: Array, size: int, products: Array, squared_norm: float, jitter: f
     L[size, size] = np.sqrt(max(left, jitter * squared_norm))
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@compiled(fastmath={"reassoc", "contract"})
 def _unconstrained(L: Array, c: Array, size: int) -> Array:
     """Solve L L^T z = c."""
     z = np.empty(size)
@@ -116,7 +116,7 @@ def _unconstrained(L: Array, c: Array, size: int) -> Array:
     return z
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@compiled(fastmath={"reassoc", "contract"})
 def _remove(L: Array, size: int, gone: int) -> None:
     """Take a row and its column out of the Cholesky factor by Givens rotations.
 
@@ -136,7 +136,7 @@ def _remove(L: Array, size: int, gone: int) -> None:
             L[row, i + 1] = cosine * y - sine * x
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _solve(L: Array, c: Array, w: Array, size: int) -> Array:
     """Move w to the best non-negative point, dropping what hits zero; return who stayed.
 

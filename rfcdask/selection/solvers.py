@@ -21,10 +21,10 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Self
 
-import numba
 import numpy as np
 
 from rfcdask.kernels.arrays import Array, IntArray
+from rfcdask.kernels.compiled import compiled
 from rfcdask.selection.columns import DenseColumns, GramColumns
 from rfcdask.selection.refit import GrowingNNLS
 
@@ -172,7 +172,7 @@ class Giga(Greedy):
         return stay / length / (to_atom + stay), to_atom / n / (to_atom + stay)
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _cosines_of_directions(c: Array, q: Array, norms: Array, length: float, xt: float) -> Array:
     """Return how near each atom's direction from x on the sphere is to the target's.
 

@@ -169,7 +169,9 @@ def test_numba_finds_a_place_where_nothing_may_be_written() -> None:
         "import rfcdask as rf, numpy as np\n"
         "place = os.environ['NUMBA_CACHE_DIR']\n"
         "rf.RandomFeatures(2, random_state=0).fit_transform(np.eye(3))\n"
-        "print(len(os.listdir(place)) > 0)"
+        "print(len(os.listdir(place)) > 0, place)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "True\n"
+    found, place = done.stdout.split()
+    assert found == "True"
+    assert not Path(place).exists()  # and it is gone with the process

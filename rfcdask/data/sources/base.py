@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numba
 import numpy as np
 
 from rfcdask.data.columns import NAMELESS, Names
 from rfcdask.data.errors import DataError, NotNumbersError
 from rfcdask.data.sources.labels import Labels, LabelTally, is_missing
 from rfcdask.kernels.arrays import Array, IntArray, is_sparse
+from rfcdask.kernels.compiled import compiled
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -228,7 +228,7 @@ class Tally:
         return np.min_scalar_type(min(int(self.low), -int(self.high) - 1)).str
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _range(values):  # type: ignore[no-untyped-def]
     """Whether finite values are all whole, all exact in float32, and their range with 0."""
     whole = single = True

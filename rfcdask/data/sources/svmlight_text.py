@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from scipy import sparse
 
 from rfcdask.data.errors import DataError
 from rfcdask.data.sources.files import python_float
 from rfcdask.kernels.arrays import CSR, Array, FloatArray, IntArray
+from rfcdask.kernels.compiled import compiled
 
 LEAST_POWER, LARGEST_POWER = -342, 308
 PARSED, SLOW = 0, 1
@@ -55,7 +55,7 @@ def _five_power(q: int) -> tuple[int, int]:
 _FIVES = np.array([_five_power(q) for q in range(LEAST_POWER, LARGEST_POWER + 1)], dtype=np.uint64)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _product(a, b):  # type: ignore[no-untyped-def]
     """Return the high and the low word of a 64 by 64 bit product, from four of 32 by 32."""
     a0, a1 = a & _MASK32, a >> _U32
@@ -66,7 +66,7 @@ def _product(a, b):  # type: ignore[no-untyped-def]
     return high, (carry << _U32) | (low & _MASK32)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _leading_zeros(x):  # type: ignore[no-untyped-def]
     count = 0
     for step in (32, 16, 8, 4, 2, 1):
@@ -76,7 +76,7 @@ def _leading_zeros(x):  # type: ignore[no-untyped-def]
     return count
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _eisel_lemire(digits, power):  # type: ignore[no-untyped-def]
     """Return the bits of digits * 10**power and whether they are certain.
 
@@ -115,7 +115,7 @@ def _eisel_lemire(digits, power):  # type: ignore[no-untyped-def]
     return (mantissa & ~_HIDDEN) | (np.uint64(exponent) << np.uint64(52)), True
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _read_digits(text, i, stop):  # type: ignore[no-untyped-def]
     """Read digits and a point; return where they end, their value, its power of ten, and if fine.
 
@@ -143,7 +143,7 @@ def _read_digits(text, i, stop):  # type: ignore[no-untyped-def]
     return i, digits, power, seen
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _read_exponent(text, i, stop):  # type: ignore[no-untyped-def]
     """Read what follows the digits, an exponent or nothing; return it and whether it is one."""
     if i == stop:
@@ -166,7 +166,7 @@ def _read_exponent(text, i, stop):  # type: ignore[no-untyped-def]
     return -exponent if minus else exponent, True
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def parse_number(text, start, stop, bits, value):  # type: ignore[no-untyped-def]
     """Parse the characters ``text[start:stop]``; `bits` and `value` share one word of memory.
 
@@ -228,12 +228,12 @@ class LineError(DataError):
         self.reason = reason
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _is_space(c):  # type: ignore[no-untyped-def]
     return c == 32 or c == 9 or c == 13
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _token_end(text, i, stop):  # type: ignore[no-untyped-def]
     """Return where the characters up to the next blank, comment or line end stop."""
     while i < stop and not _is_space(text[i]) and text[i] != 10 and text[i] != 35:
@@ -241,7 +241,7 @@ def _token_end(text, i, stop):  # type: ignore[no-untyped-def]
     return i
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _is_query(text, i, end):  # type: ignore[no-untyped-def]
     """Whether a token is ``qid:7``, which groups rows for ranking and is passed over."""
     if end - i < 5 or text[i + 3] != 58:
@@ -249,14 +249,14 @@ def _is_query(text, i, end):  # type: ignore[no-untyped-def]
     return text[i] == 113 and text[i + 1] == 105 and text[i + 2] == 100
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _skip_spaces(text, i, stop):  # type: ignore[no-untyped-def]
     while i < stop and _is_space(text[i]):
         i += 1
     return i
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _label_fault(text, start, end):  # type: ignore[no-untyped-def]
     """Return what is wrong with the first token of a line, before it is read as a number."""
     for j in range(start, end):
@@ -267,7 +267,7 @@ def _label_fault(text, start, end):  # type: ignore[no-untyped-def]
     return _FINE
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _read_index(text, i, end, previous, least, largest):  # type: ignore[no-untyped-def]
     """Read the index of a pair; return it, the place of the colon, and what is wrong with it."""
     index = np.int64(0)
@@ -286,7 +286,7 @@ def _read_index(text, i, end, previous, least, largest):  # type: ignore[no-unty
     return index, j, _BELOW if index < least else _FINE
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _scan(text, least, largest, labels, indptr, indices, values, starts, slow):  # type: ignore[no-untyped-def]
     """Fill the arrays; return rows, values, slow numbers, the error's code and its place.
 

@@ -19,7 +19,6 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-import numba
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +26,7 @@ from sklearn.utils import murmurhash3_32
 
 from rfcdask.data.tables.spec import CIRCLES, Choices, ColumnSpec
 from rfcdask.kernels.arrays import Array, FloatArray, IntArray
+from rfcdask.kernels.compiled import compiled
 
 SKETCH = 2**16
 """Bins from which a median is found, of each column; fewer when there are many columns."""
@@ -42,7 +42,7 @@ DAY = 86_400_000_000
 """Microseconds of a day."""
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _add_number(value, bits, sums):  # type: ignore[no-untyped-def]
     """Add a finite number to whole sums by its exponent, as two halves that cannot overflow."""
     exponent = (bits >> 52) & 0x7FF
@@ -55,7 +55,7 @@ def _add_number(value, bits, sums):  # type: ignore[no-untyped-def]
     sums[exponent, 1] += digits & 0xFFFFFFFF
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _add_numbers(values, sums, squares):  # type: ignore[no-untyped-def]
     """Add finite values, and their squares as a product and what its rounding left over."""
     word = np.zeros(1)

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from rfcdask.kernels.arrays import Array, Matrix, is_sparse
+from rfcdask.kernels.compiled import compiled
 from rfcdask.kernels.hot_loop import cosine_in_place_and_sine32
 from rfcdask.linear.sgd.losses import Targets, slopes_of_heads
 
@@ -131,7 +131,7 @@ class Buffers(NamedTuple):
         return cls(*copies, parameters.zeros())
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def learn_rows(
     rows: ScaledRows, parameters: Parameters, adam: Adam, steps: Steps, buffers: Buffers
 ) -> tuple[int, float]:
@@ -154,7 +154,7 @@ def learn_rows(
     return step, loss
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def batch_gradient(
     rows: ScaledRows,
     start: int,
@@ -201,7 +201,7 @@ def batch_gradient(
     return loss
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _finish_heads(
     gradient: Parameters, slopes: Array, parameters: Parameters, steps: Steps
 ) -> None:
@@ -216,7 +216,7 @@ def _finish_heads(
             gradient.intercepts[k] += slopes[i, k]
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+@compiled(fastmath={"contract"})
 def _sparse_angles(rows: ScaledRows, start: int, frequencies: Array, out: Array) -> None:
     out[:] = 0
     for i in range(out.shape[0]):
@@ -226,7 +226,7 @@ def _sparse_angles(rows: ScaledRows, start: int, frequencies: Array, out: Array)
                 out[i, j] += value * frequencies[column, j]
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+@compiled(fastmath={"contract"})
 def _sparse_gradient(rows: ScaledRows, start: int, back: Array, out: Array) -> None:
     out[:] = 0
     for i in range(back.shape[0]):
@@ -236,7 +236,7 @@ def _sparse_gradient(rows: ScaledRows, start: int, back: Array, out: Array) -> N
                 out[column, j] += value * back[i, j]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _times_and_sum(values: Array, factors: Array, sums: Array) -> None:
     sums[:] = 0
     for i in range(values.shape[0]):
@@ -245,14 +245,14 @@ def _times_and_sum(values: Array, factors: Array, sums: Array) -> None:
             sums[j] += values[i, j]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _subtract_outer(matrix: Array, column: Array, row: Array) -> None:
     for i in range(matrix.shape[0]):
         for j in range(matrix.shape[1]):
             matrix[i, j] -= column[i] * row[j]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _rate(steps: Steps, step: int) -> float:
     """Return the factor on the step size before a step."""
     if steps.n_steps:
@@ -260,7 +260,7 @@ def _rate(steps: Steps, step: int) -> float:
     return float(steps.step_size * OPEN_RATE / np.sqrt(1 + step / OPEN_STEPS))
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _adam_step(
     value: Parameters, slope: Parameters, adam: Adam, steps: Steps, rate: float, step: int
 ) -> None:
@@ -281,7 +281,7 @@ def _adam_step(
     _adam(*parts3, size, correction)
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+@compiled(fastmath={"contract"})
 def _adam(
     values: Array, slopes: Array, firsts: Array, seconds: Array, rate: Any, correction: Any
 ) -> None:

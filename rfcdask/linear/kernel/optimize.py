@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import scipy.sparse as sp
 
 from rfcdask.kernels.arrays import Array, IntArray, Matrix, is_sparse
+from rfcdask.kernels.compiled import compiled
 from rfcdask.kernels.hot_loop import CosineBlock
 from rfcdask.kernels.threads import map_ahead
 from rfcdask.linear.kernel.gradient import (
@@ -77,7 +77,7 @@ class Objective:
         return losses
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _classification_losses(
     outputs: Array, codes: Array, loss: int, slopes: Array, losses: Array
 ) -> None:
@@ -87,7 +87,7 @@ def _classification_losses(
         losses[i] = classification_slopes(outputs[row], codes[row], one, loss, slopes[row])
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _regression_losses(
     outputs: Array, targets: Array, loss: int, epsilon: float, slopes: Array, losses: Array
 ) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from rfcdask.kernels.arrays import Array
+from rfcdask.kernels.compiled import compiled
 
 HINGE, SQUARED_HINGE, LOG, SOFTMAX, CRAMMER_SINGER, SQUARED, HUBER = range(7)
 
@@ -34,7 +34,7 @@ class Targets(NamedTuple):
     weights: Array  # (n,) float32
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def slopes_of_heads(
     scores: Array, targets: Targets, start: int, loss: int, epsilon: float, k: int, slopes: Array
 ) -> float:
@@ -56,7 +56,7 @@ def slopes_of_heads(
     return regression_slopes(flat, values, weights, loss, epsilon, out) / heads
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def classification_slopes(
     scores: Array, codes: Array, weights: Array, loss: int, slopes: Array
 ) -> float:
@@ -81,7 +81,7 @@ def classification_slopes(
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _margin_loss(margin: float, loss: int) -> tuple[float, float]:
     """Return the loss at a margin and its derivative by the margin."""
     short = 1.0 - margin
@@ -97,7 +97,7 @@ def _margin_loss(margin: float, loss: int) -> tuple[float, float]:
     return short, -1.0
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _softmax_row(scores: Array, codes: Array, weights: Array, i: int, slopes: Array) -> float:
     top = scores[i].max()
     total = 0.0
@@ -109,7 +109,7 @@ def _softmax_row(scores: Array, codes: Array, weights: Array, i: int, slopes: Ar
     return float(weights[i] * (np.log(total) + top - scores[i, codes[i]]))
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _crammer_singer_row(
     scores: Array, codes: Array, weights: Array, i: int, slopes: Array
 ) -> float:
@@ -127,7 +127,7 @@ def _crammer_singer_row(
     return float(weights[i] * short)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def regression_slopes(
     scores: Array, targets: Array, weights: Array, loss: int, epsilon: float, slopes: Array
 ) -> float:

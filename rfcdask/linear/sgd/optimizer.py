@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import scipy.linalg
 
 from rfcdask.kernels.arrays import Array
+from rfcdask.kernels.compiled import compiled
 from rfcdask.linear.sgd.losses import Targets, slopes_of_heads
 
 AVERAGE_POWER = 8.0
@@ -61,7 +61,7 @@ class Preconditioner(NamedTuple):
     spread: float  # mean of z^T P z over rows: the noise that one row brings
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def run_steps(
     Z: Array,
     targets: Targets,
@@ -121,7 +121,7 @@ def run_steps(
 
 
 # Sums over a row may be cut into lanes; the cut is the same every time, and NaN comes through.
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@compiled(fastmath={"reassoc", "contract"})
 def _scores_of_one_output(rows: Array, w: Array) -> Array:
     """Return ``rows @ w[:-1]`` of one output, for which BLAS is no faster."""
     out = np.empty((rows.shape[0], 1), np.float32)
@@ -133,7 +133,7 @@ def _scores_of_one_output(rows: Array, w: Array) -> Array:
     return out
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract"})
+@compiled(fastmath={"contract"})
 def _gradient_of_one_output(rows: Array, slopes: Array) -> Array:
     """Return ``rows^T slopes`` of one output; rows with nothing to be learned are left out."""
     out = np.zeros(rows.shape[1], np.float32)
@@ -145,7 +145,7 @@ def _gradient_of_one_output(rows: Array, slopes: Array) -> Array:
     return out.reshape(-1, 1)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def first_not_finite(scores: Array) -> int:
     """Return the first row with a score that is not finite, or -1."""
     for i in range(scores.shape[0]):
@@ -155,7 +155,7 @@ def first_not_finite(scores: Array) -> int:
     return -1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def slopes_of(
     scores: Array, targets: Targets, start: int, stop: int, params: StepParameters, out: Array
 ) -> float:
@@ -164,7 +164,7 @@ def slopes_of(
     return slopes_of_heads(scores, targets, start, params.loss, epsilon, k, out)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def add_penalty(gradient: Array, W: Array, penalties: Array) -> None:
     """Add the slope of the penalty, which leaves the intercepts alone."""
     for j in range(W.shape[0] - 1):  # the last row is the intercept
@@ -172,7 +172,7 @@ def add_penalty(gradient: Array, W: Array, penalties: Array) -> None:
             gradient[j, k] += np.float32(penalties[k] * W[j, k])
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _precondition(P: Preconditioner, gradient: Array) -> Array:
     move: Array
     if P.full.shape[0]:
@@ -183,7 +183,7 @@ def _precondition(P: Preconditioner, gradient: Array) -> Array:
     return move
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _shorten(
     move: Array, gradient: Array, rows: Array, slopes: Array, bends: Array, constant: float
 ) -> None:
@@ -206,7 +206,7 @@ def _shorten(
             move[:, k] *= np.float32(gain / bend)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def learning_rate(params: StepParameters, step: int) -> float:
     """Return the size of a step: it falls to zero, or slowly where nobody knows the end."""
     if params.n_steps > 0:
@@ -214,7 +214,7 @@ def learning_rate(params: StepParameters, step: int) -> float:
     return float(params.eta / np.sqrt(1.0 + step / 200.0))
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def advance(W: Array, mean: Array, move: Array, eta: float, share: float) -> None:
     """Take a step, and let it count in the mean."""
     for j in range(W.shape[0]):

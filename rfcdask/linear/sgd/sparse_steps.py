@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeGuard
 
-import numba
 import numpy as np
 
 from rfcdask.kernels.arrays import CSR, Array, is_sparse
+from rfcdask.kernels.compiled import compiled
 from rfcdask.linear.sgd.losses import Targets
 from rfcdask.linear.sgd.optimizer import (
     AVERAGE_POWER,
@@ -81,7 +81,7 @@ def run_sparse_steps(
     return found
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled()
 def _run(  # type: ignore[no-untyped-def]
     indptr, indices, data, targets, W, mean, step, params, diagonal
 ):
