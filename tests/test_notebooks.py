@@ -18,6 +18,7 @@ NOTEBOOKS = {
     "laptop": ("with 100 features", 4),
     "cluster": ("one worker less on the way", 2),
     "check_your_data": ("checked", 4),
+    "from_a_raw_table": ("read back", 1),
 }
 """What each prints after its own assertions held, and how many pictures it draws."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +12,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from click.testing import CliRunner
 
+from rfcdask.cli import main
+from tests.customers import customers
 from tests.pages import PAGES, ROOT, anchors, blocks, links
 
 README = ROOT / "README.md"
@@ -80,6 +84,26 @@ def test_the_commands_and_scripts_named_exist() -> None:
     text = README.read_text(encoding="utf-8")
     assert len(re.findall(r"<!-- test-command -->\n```bash\n.*pytest\n```", text)) == 1
     assert any(block.reason is None for block in blocks(README))
+
+
+def test_the_commands_go_from_a_table_to_predictions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they stand there; what takes long is told to look at less."""
+    monkeypatch.chdir(tmp_path)
+    customers(0, 400).to_csv("customers.csv", index=False)
+    customers(1, 50).to_csv("new.csv", index=False)
+    found = re.search(r"<!-- commands -->\n```bash\n(.*?)```", README.read_text("utf-8"), re.S)
+    assert found is not None
+    lines = [shlex.split(line, comments=True)[1:] for line in found[1].splitlines() if line]
+    few = ["--scheduler", "threads", "--epochs", "1", "--methods", "random", "--sizes", "20"]
+    less = {"run": few, "fit": ["--n-components", "20", "--epochs", "1"]}
+    for words in lines:
+        done = CliRunner().invoke(main, [*words, *less.get(words[0], ()), "-q"])
+        assert done.exit_code == 0, (words, done.stderr)
+    assert len(lines) == 5
+    assert len((tmp_path / "predicted.csv").read_text().splitlines()) == 51
+    assert (tmp_path / "rfcdask-run" / "report.html").is_file()
 
 
 def test_the_architecture_page_names_what_there_is() -> None:

@@ -262,9 +262,12 @@ def _count_classes(
     if scores is not None and not np.isfinite(scores).all():
         raise ValueError("Scores are NaN or infinite: look for such values in X.")
     proba = scores if scores_are_proba else proba
+    # Of several classes only probabilities can be compared between rows: the scores of a
+    # logistic model are the same model when a row's are all moved by any number.
+    ranked = proba if proba is not None and len(classes) > 2 else scores
     return ClassCounts(
         ConfusionCounts.of(y, predicted, weights),
-        [] if scores is None else rank_classes(classes, y, scores, weights),
+        [] if ranked is None else rank_classes(classes, y, ranked, weights),
         np.zeros(3) if proba is None else class_losses(classes, y, proba, weights),
     )
 
@@ -342,7 +345,9 @@ class ModelCounts:
         scores = proba = None
         if scored and needed in (None, "roc_auc", "average_precision"):
             scores = np.asarray(getattr(model, scored)(X))
-        if hasattr(model, "predict_proba") and needed in (None, "log_loss", "brier_score"):
+        of_ranks = scores is not None and len(model.classes_) > 2
+        needs_proba = of_ranks or needed in (None, "log_loss", "brier_score")
+        if hasattr(model, "predict_proba") and needs_proba:
             proba = scores if scored == "predict_proba" else None
             proba = np.asarray(model.predict_proba(X)) if proba is None else proba
         parts = (y, predicted, scores, proba)
