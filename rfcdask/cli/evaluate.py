@@ -12,8 +12,17 @@ import click
 
 from rfcdask.cli import options as opt
 from rfcdask.cli.errors import NO_FIT
-from rfcdask.cli.inputs import check_data, opened_data, scoring_of, standardized
-from rfcdask.cli.outputs import note, require_free, show, to_json, whole_file
+from rfcdask.cli.files import (
+    check_data,
+    note,
+    opened_data,
+    require_free,
+    scoring_of,
+    show,
+    standardized,
+    to_json,
+    whole_file,
+)
 from rfcdask.features.methods import METHODS, NEIGHBOURS
 from rfcdask.persist.untrusted import faults_as, read_json, redacted
 from rfcdask.pipeline.folder import RESULTS_FORMAT

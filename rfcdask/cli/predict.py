@@ -12,8 +12,9 @@ import click
 
 from rfcdask.cli import options as opt
 from rfcdask.cli.errors import ReaderGoneError
-from rfcdask.cli.inputs import check_data, is_store
-from rfcdask.cli.outputs import (
+from rfcdask.cli.files import (
+    check_data,
+    is_store,
     move_into_place,
     note,
     remove,

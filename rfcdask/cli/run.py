@@ -8,8 +8,16 @@ import click
 
 from rfcdask.cli import options as opt
 from rfcdask.cli.errors import on_interrupt
-from rfcdask.cli.inputs import check_data, is_store
-from rfcdask.cli.outputs import emit, note, require_free, show, to_json, unfinished
+from rfcdask.cli.files import (
+    check_data,
+    emit,
+    is_store,
+    note,
+    require_free,
+    show,
+    to_json,
+    unfinished,
+)
 from rfcdask.pipeline.settings import COMPARING, READING, STORING, Settings, describe
 
 ALL = tuple(Settings.__dataclass_fields__)

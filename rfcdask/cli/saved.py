@@ -14,9 +14,8 @@ import click
 from sklearn.pipeline import Pipeline
 
 from rfcdask.cli.errors import UnfinishedError
-from rfcdask.cli.inputs import opened_data
+from rfcdask.cli.files import note, opened_data, unfinished
 from rfcdask.cli.options import reading_arguments
-from rfcdask.cli.outputs import note, unfinished
 from rfcdask.data import DataError, ingest
 from rfcdask.data.columns import (
     LABEL_NAMES,

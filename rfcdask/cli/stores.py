@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from rfcdask.cli import options as opt
-from rfcdask.cli.inputs import is_store, require_file
-from rfcdask.cli.outputs import show, whole_store
+from rfcdask.cli.files import is_store, require_file, show, whole_store
 
 store_options = opt.all_of(
     click.option(

@@ -6,8 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rfcdask.display.numbers import NONE, count, finite, number, tick
-from rfcdask.display.style import LIGHT, cut, cut_apart, printable
+from rfcdask.display.style import (
+    LIGHT,
+    NONE,
+    count,
+    cut,
+    cut_apart,
+    finite,
+    number,
+    printable,
+    tick,
+)
 from rfcdask.display.svg import PAPER, WIDTH, inline_svg
 
 if TYPE_CHECKING:

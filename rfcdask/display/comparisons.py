@@ -18,18 +18,21 @@ from rfcdask.display.charts import (
     set_log,
     ticker,
 )
-from rfcdask.display.numbers import (
+from rfcdask.display.style import (
+    Style,
     count,
     finite,
     micros,
     number,
     percent_tick,
     share,
+    short_title,
     size,
     size_tick,
+    styles_for,
     tick,
+    title_of,
 )
-from rfcdask.display.style import Style, short_title, styles_for, title_of
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.pipeline import Pipeline
 
 from rfcdask.display.html import Table, render_repr
-from rfcdask.display.numbers import count
+from rfcdask.display.style import count
 from rfcdask.evaluation.scorers import OF_NUMBERS, SCORERS
 from rfcdask.execution.blocks import fold_blocks
 from rfcdask.kernels.arrays import Array, is_sparse

@@ -16,7 +16,7 @@ from sklearn.pipeline import Pipeline
 from rfcdask.data.sample import gather_finite
 from rfcdask.display.charts import Chart, bars
 from rfcdask.display.html import Table, render_repr
-from rfcdask.display.numbers import number
+from rfcdask.display.style import number
 from rfcdask.evaluation.evaluate import ModelCounts
 from rfcdask.evaluation.scorers import check_scoring
 from rfcdask.execution.blocks import fold_blocks

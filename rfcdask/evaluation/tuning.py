@@ -26,7 +26,7 @@ from sklearn.svm import SVC
 from rfcdask.data.sample import gather, gather_finite, rows_and_labels
 from rfcdask.display.charts import Cells, Chart, heat_map
 from rfcdask.display.html import Table, render_repr
-from rfcdask.display.numbers import number, share
+from rfcdask.display.style import number, share
 from rfcdask.evaluation.evaluate import has_numbers, measured_in_memory
 from rfcdask.evaluation.judge import Judge
 from rfcdask.evaluation.scorers import check_scoring

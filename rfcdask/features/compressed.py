@@ -23,7 +23,7 @@ from rfcdask.data.sample import (
 )
 from rfcdask.display.charts import Chart, curve, error_path
 from rfcdask.display.html import Facts, render_repr
-from rfcdask.display.numbers import count, number
+from rfcdask.display.style import count, number
 from rfcdask.execution.progress import track
 from rfcdask.features.base import Evaluator, FeatureMap
 from rfcdask.kernels import Kernel, get_kernel

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from rfcdask.data.sample import gather
 from rfcdask.display.html import Facts, HTMLReprMixin
-from rfcdask.display.numbers import count
+from rfcdask.display.style import count
 from rfcdask.execution.blocks import fold_blocks
 from rfcdask.features.evaluators import FeatureRows
 from rfcdask.features.lazy import FeatureArray

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from rfcdask.display.charts import Chart, curve
 from rfcdask.display.html import Facts
-from rfcdask.display.numbers import count, number
+from rfcdask.display.style import count, number
 from rfcdask.execution.executor import open_executor
 from rfcdask.kernels.arrays import DaskArray
 from rfcdask.kernels.seeds import seed_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rfcdask.pipeline.folder import OtherRunError, RunExistsError, RunFolder, UnfinishedRunError
-    from rfcdask.pipeline.results import comparable
+    from rfcdask.pipeline.phases import comparable
     from rfcdask.pipeline.run import fit_model, run_job
     from rfcdask.pipeline.settings import Settings, SettingsError
 

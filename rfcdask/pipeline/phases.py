@@ -1,19 +1,118 @@
-"""The phases of a run and of a fit, in order, and the loop that does those not done yet."""
+"""The phases of a run and of a fit, in order, the loop that does those not done yet, the results.
+
+The records of all phases become results.json, report.html and a comparable form of them.
+"""
 
 from __future__ import annotations
 
+import platform
+import shlex
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Any
 
+from rfcdask._version import __version__
+from rfcdask.execution.failures import workers_of
+from rfcdask.features.methods import NEIGHBOURS
+from rfcdask.kernels.threads import available_cpus
+from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import redacted
 from rfcdask.pipeline.context import Context, MemoryMeter
 from rfcdask.pipeline.data import make_plan, prepare_data
-from rfcdask.pipeline.folder import plain, write_json
+from rfcdask.pipeline.folder import RESULTS_FORMAT, plain, write_json
 from rfcdask.pipeline.maps import compare_maps, draw_sample, select, settle_kernel
+from rfcdask.pipeline.report import recommend, render
 from rfcdask.pipeline.settings import Settings
 from rfcdask.pipeline.training import score, train, train_linear
+
+PACKAGES = ("dask", "distributed", "numba", "numpy", "scikit-learn", "scipy", "zarr")
+TIMED = ("seconds", "fit_seconds", "train_seconds", "microseconds_per_row", "rows_per_second")
+
+
+def write_results(run: Context, scheduler: str) -> dict[str, Any]:
+    """Write the page, then the numbers; a folder with results.json is a finished run."""
+    results: dict[str, Any] = redacted(plain(collect(run, scheduler)))
+    results["recommendation"] = plain(recommend(results))
+    with atomic_file(run.folder.report) as file:
+        file.write(render(results).encode())
+    write_json(run.folder.results, results)
+    return results
+
+
+def collect(run: Context, scheduler: str) -> dict[str, Any]:
+    """Put the products of all phases together."""
+    scored, compared = run.product("score"), run.product("compare")["rows"]
+    left_out = ("seconds", "seconds_by_size", "n_features", "heldout_error")
+    selection = {k: v for k, v in run.product("select").items() if k not in left_out}
+    return {
+        "format": RESULTS_FORMAT,
+        "rfcdask": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(["rfcdask", "run", *([redacted(run.source)] if run.source else [])]),
+        "seed": run.settings.random_state,
+        "scoring": run.used["scoring"],
+        "settings": run.used,
+        "versions": {"python": platform.python_version(), **{n: version(n) for n in PACKAGES}},
+        "machine": describe_machine(run.client, scheduler),
+        "data": run.product("data")["data"],
+        "plan": run.product("plan"),
+        "kernel": run.product("kernel"),
+        "selection": selection,
+        "comparison": [row for row in compared if row["method"] not in NEIGHBOURS],
+        "boosting": next((row for row in compared if row["method"] in NEIGHBOURS), None),
+        "linear": run.product("linear"),
+        "model": run.product("train")
+        | {"accuracy": scored.get("accuracy"), "metrics": scored["metrics"]},
+        "confusion": {name: scored[name] for name in ("labels", "matrix")}
+        if "matrix" in scored
+        else None,
+        "points": scored.get("points"),
+        "importances": scored["importances"],
+        "warnings": scored["warnings"],
+        "phases": [
+            {key: record[key] for key in ("name", "seconds", "peak_bytes", "rows")}
+            for record in run.done.values()
+        ],
+    }
+
+
+def describe_machine(client: Any, scheduler: str) -> dict[str, Any]:
+    """Return where the run was done."""
+    import psutil
+
+    workers = workers_of(client).values() if client is not None else ()
+    threads = [worker.threads for worker in workers]
+    return {
+        "cores": available_cpus(),
+        "memory_bytes": int(psutil.virtual_memory().total),
+        "platform": f"{platform.system()} {platform.machine()}, Python {sys.version.split()[0]}",
+        "scheduler": scheduler,
+        "workers": len(threads) or 1,
+        "threads": sum(threads) or available_cpus(),
+    }
+
+
+def comparable(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return results without what depends on time and machine: equal for equal seeds and data.
+
+    Left out are the creation date, the machine, paths (in the command too), the plan, times and
+    memory of phases, speeds of maps and models, and the recommendation, which weighs speeds.
+    """
+    left_out = ("created", "command", "machine", "plan", "phases", "recommendation")
+    kept = {key: value for key, value in results.items() if key not in left_out}
+    kept["data"] = {k: v for k, v in kept["data"].items() if k not in ("path", "source")}
+    cleaned: dict[str, Any] = _without_times(kept)
+    return cleaned
+
+
+def _without_times(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _without_times(v) for k, v in value.items() if k not in TIMED}
+    return [_without_times(item) for item in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,7 @@ from rfcdask.pipeline.folder import (
     read_json,
     write_json,
 )
-from rfcdask.pipeline.phases import PHASES, Phase, phases_of_fit, run_phases
-from rfcdask.pipeline.results import write_results
+from rfcdask.pipeline.phases import PHASES, Phase, phases_of_fit, run_phases, write_results
 from rfcdask.pipeline.settings import (
     READING,
     STORING,

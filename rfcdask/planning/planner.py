@@ -13,7 +13,7 @@ from dask.utils import format_bytes
 from rfcdask.data.sample import check_dask_matrix
 from rfcdask.display.charts import stacks
 from rfcdask.display.html import aligned, render_repr
-from rfcdask.display.numbers import estimated_time
+from rfcdask.display.style import estimated_time
 from rfcdask.features.methods import METHODS, check_methods
 from rfcdask.kernels.arrays import DaskArray
 from rfcdask.planning.memory import SLACK, Parts, find_problems, peaks

@@ -12,8 +12,7 @@ from rfcdask.kernels.arrays import Array, IntArray
 from rfcdask.kernels.threads import one_blas_thread
 from rfcdask.selection.columns import ColumnCache
 from rfcdask.selection.objective import DenseGram, Objective, Track, untracked
-from rfcdask.selection.refit import GrowingNNLS
-from rfcdask.selection.solvers import FrankWolfe, Giga, Greedy, Pursuit
+from rfcdask.selection.solvers import FrankWolfe, Giga, Greedy, GrowingNNLS, Pursuit
 
 MAX_STATES = 2000  # at how many sizes the weights are kept; a longer path keeps evenly spaced ones
 FLOOR_GAIN, FLOOR_GROWTH, FLOOR_PATIENCE = 0.01, 1.05, 50

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rfcdask.cli.outputs import to_json
+from rfcdask.cli.files import to_json
 
 
 def test_predictions_replace_nothing_else(call: Any, files: Path, store: Path, model: Path) -> None:

@@ -11,10 +11,16 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 
 import rfcdask as rf
-from rfcdask.cli.outputs import note
+from rfcdask.cli.files import note
 from rfcdask.execution import progress
-from rfcdask.execution.progress import SilentReporter, dashboard_link, track
-from rfcdask.execution.progress_views import SCREEN, BarReporter, LineReporter
+from rfcdask.execution.progress import (
+    SCREEN,
+    BarReporter,
+    LineReporter,
+    SilentReporter,
+    dashboard_link,
+    track,
+)
 
 
 class Clock:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from rfcdask.selection.refit import GrowingNNLS
+from rfcdask.selection.solvers import GrowingNNLS
 from tests.reference import feature_products, gram_form
 
 

@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from rfcdask.display.html import Facts
-from rfcdask.display.numbers import count, number
+from rfcdask.display.style import count, number
 from rfcdask.execution.blocks import Blocks
 from rfcdask.execution.executor import Executor
 from rfcdask.execution.progress import track

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from rfcdask.display.charts import Chart, training
 from rfcdask.display.html import Facts
-from rfcdask.display.numbers import count, number
+from rfcdask.display.style import count, number
 from rfcdask.execution.blocks import Blocks, stream_groups
 from rfcdask.execution.executor import Executor
 from rfcdask.kernels.arrays import DaskArray, is_sparse

@@ -8,7 +8,7 @@ from typing import Any
 
 from rfcdask.display.html import colour_sheet
 from rfcdask.display.html import render as render_template
-from rfcdask.display.numbers import finite, number, seconds
+from rfcdask.display.style import finite, number, seconds
 from rfcdask.pipeline.folder import RESULTS_FORMAT
 from rfcdask.pipeline.report import figures, scores, sections
 from rfcdask.pipeline.report.metric import Metric, Results, section

@@ -8,8 +8,17 @@ from typing import Any
 from rfcdask.display import charts
 from rfcdask.display.comparisons import against_features, one_against_other
 from rfcdask.display.html import Cell, legend_of
-from rfcdask.display.numbers import NONE, count, finite, micros, number, seconds, share, size
-from rfcdask.display.style import title_of
+from rfcdask.display.style import (
+    NONE,
+    count,
+    finite,
+    micros,
+    number,
+    seconds,
+    share,
+    size,
+    title_of,
+)
 from rfcdask.pipeline.report.metric import Metric, Results, section
 from rfcdask.pipeline.report.recommendation import (
     SAME_SPEED,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from rfcdask.display.numbers import finite, number, share
+from rfcdask.display.style import finite, number, share
 from rfcdask.evaluation.scorers import SCORERS
 
 Results = Mapping[str, Any]

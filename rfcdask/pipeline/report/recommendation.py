@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rfcdask.display.numbers import count, finite, micros, number, share, size
-from rfcdask.display.style import title_of
+from rfcdask.display.style import count, finite, micros, number, share, size, title_of
 from rfcdask.pipeline.report.metric import Metric, Results, section
 
 SAME_SPEED = 1.15

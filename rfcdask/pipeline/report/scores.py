@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rfcdask.display import charts
-from rfcdask.display.numbers import NONE, count, finite, number, share
+from rfcdask.display.style import NONE, count, finite, number, share
 from rfcdask.pipeline.report.metric import Metric, Results, section
 from rfcdask.pipeline.report.sections import Block, ReportTable, Section, Titled
 

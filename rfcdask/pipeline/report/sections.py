@@ -10,8 +10,7 @@ from typing import Any
 
 from rfcdask.display import charts
 from rfcdask.display.html import Cell
-from rfcdask.display.numbers import NONE, count, finite, number, seconds, share, size
-from rfcdask.display.style import title_of
+from rfcdask.display.style import NONE, count, finite, number, seconds, share, size, title_of
 from rfcdask.pipeline.report.metric import Results, section
 from rfcdask.pipeline.settings import renamed
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rfcdask.display.numbers import NONE
+from rfcdask.display.style import NONE
 from rfcdask.pipeline.report import recommend
 from rfcdask.pipeline.report.metric import Metric
 from rfcdask.pipeline.report.recommendation import compared_rows
