@@ -27,7 +27,7 @@ __all__ = [
 
 _NAMES = {
     "folder": ("OtherRunError", "RunExistsError", "RunFolder", "UnfinishedRunError"),
-    "results": ("comparable",),
+    "phases": ("comparable",),
     "run": ("fit_model", "run_job"),
     "settings": ("Settings", "SettingsError"),
 }
