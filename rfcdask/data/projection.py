@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import zarr
 from scipy import sparse
-from sklearn.random_projection import SparseRandomProjection
 
 from rfcdask.data.errors import DataError
 from rfcdask.data.layout import codecs
@@ -61,6 +60,8 @@ class SparseProjection:
 
 def draw_projection(n_columns: int, n_components: int, seed: int) -> SparseProjection:
     """Draw the matrix; the same seed gives the same one."""
+    from sklearn.random_projection import SparseRandomProjection  # workers do without it
+
     model = SparseRandomProjection(n_components, random_state=np.random.RandomState(seed % 2**32))
     empty: Any = sparse.csr_matrix(np.zeros((1, 0), np.float32))
     empty.resize((1, n_columns))  # only the shape is looked at

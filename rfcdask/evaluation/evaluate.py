@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
@@ -22,17 +22,14 @@ from rfcdask.execution.blocks import fold_blocks
 from rfcdask.kernels.arrays import Array, is_sparse
 from rfcdask.linear.checks import check_total_weight, dense
 from rfcdask.linear.counts import (
-    ConfusionCounts,
+    ClassCounts,
     FoldCounts,
     NeverPredictedWarning,
-    RankedScores,
-    class_losses,
+    count_classes,
     explained,
     merge_errors,
-    merge_ranks,
     metric_of_ranks,
     never_predicted_message,
-    rank_classes,
     target_errors,
 )
 from rfcdask.linear.inputs import check_data
@@ -123,22 +120,6 @@ class Evaluation:
         return render_repr(title="Evaluation", facts=facts, problems=problems, tables=tables)
 
 
-class ClassCounts(NamedTuple):
-    """What is counted of the rows of classes."""
-
-    confusion: ConfusionCounts
-    ranks: list[RankedScores]
-    losses: Array
-
-    def merge(self, other: ClassCounts) -> ClassCounts:
-        """Return the counts of both sets of rows."""
-        return ClassCounts(
-            self.confusion.merge(other.confusion),
-            merge_ranks(self.ranks, other.ranks),
-            self.losses + other.losses,
-        )
-
-
 def evaluate(
     model: Any,
     X: Any,
@@ -205,7 +186,7 @@ def measured(
         arrays += [_lazily(model, "predict_proba", matrix) if proba else None]
         there = tuple(array is not None for array in arrays)
         count_block: Any = partial(
-            _count_classes, there, np.asarray(learner.classes_), scored == "predict_proba"
+            count_classes, there, np.asarray(learner.classes_), scored == "predict_proba"
         )
         merge: Any = ClassCounts.merge
     else:
@@ -246,30 +227,6 @@ def _lazily(model: Any, method: str, X: Any) -> Any:
 
 def _call_block(block: Any, model: Any, method: str) -> Array:
     return np.asarray(getattr(model, method)(block if is_sparse(block) else dense(block)))
-
-
-def _count_classes(
-    there: tuple[bool, ...], classes: Array, scores_are_proba: bool, *block: Any
-) -> ClassCounts:
-    """Count a block of labels, predicted labels, scores and probabilities, as far as there."""
-    *given, weights = block
-    rest = iter(given)
-    y, predicted, scores, proba = (np.asarray(next(rest)) if one else None for one in there)
-    if predicted is None:
-        assert scores is not None  # only linear models are asked for scores alone
-        predicted = classes[scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(int)]
-    assert y is not None
-    if scores is not None and not np.isfinite(scores).all():
-        raise ValueError("Scores are NaN or infinite: look for such values in X.")
-    proba = scores if scores_are_proba else proba
-    # Of several classes only probabilities can be compared between rows: the scores of a
-    # logistic model are the same model when a row's are all moved by any number.
-    ranked = proba if proba is not None and len(classes) > 2 else scores
-    return ClassCounts(
-        ConfusionCounts.of(y, predicted, weights),
-        [] if ranked is None else rank_classes(classes, y, ranked, weights),
-        np.zeros(3) if proba is None else class_losses(classes, y, proba, weights),
-    )
 
 
 def _of_classes(counts: ClassCounts, n_rows: int) -> Evaluation:
@@ -353,7 +310,7 @@ class ModelCounts:
         parts = (y, predicted, scores, proba)
         there = tuple(part is not None for part in parts)
         given = [part for part in parts if part is not None]
-        return _count_classes(there, np.asarray(model.classes_), False, *given, weights)
+        return count_classes(there, np.asarray(model.classes_), False, *given, weights)
 
     def merge(self, a: Any, b: Any) -> Any:
         """Return the counts of both sets of rows."""

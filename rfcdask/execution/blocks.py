@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from dask.base import optimize
 from dask.core import get_dependencies
 from dask.utils import ensure_dict
@@ -15,12 +16,17 @@ from dask.utils import ensure_dict
 from rfcdask.execution.dask_internals import layer_options
 from rfcdask.execution.executor import Executor, Fold, Handle, open_executor
 from rfcdask.execution.progress import track
-from rfcdask.kernels.arrays import DaskArray
+from rfcdask.kernels.arrays import DaskArray, IntArray
 
 if TYPE_CHECKING:
     from distributed import Client
 
 Graph = dict[Any, Any]
+
+
+def first_rows(X: DaskArray) -> IntArray:
+    """Return the number of the first row of each block, and of the row after the last."""
+    return np.cumsum([0, *X.chunks[0]]).astype(np.int64)
 
 
 class Blocks:

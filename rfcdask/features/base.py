@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from rfcdask.data.sample import check_dask_matrix, gather_finite, refuse_dask_frame
 from rfcdask.display.html import Facts, HTMLReprMixin
 from rfcdask.display.style import count, number
+from rfcdask.features.evaluators import given
 from rfcdask.features.lazy import FeatureArray, lazy_on_dask
 from rfcdask.kernels import Kernel, get_kernel, resolve_gamma
 from rfcdask.kernels.arrays import (
@@ -153,7 +154,7 @@ class FeatureMap(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixi
 
     def _build(self, dtype: np.dtype) -> EvaluatorRecipe:
         """Return a function and its arguments that make the evaluator inside a graph."""
-        return _given, (self._evaluator(dtype),)
+        return given, (self._evaluator(dtype),)
 
     @property
     @abstractmethod
@@ -235,10 +236,6 @@ class FeatureMap(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _given(evaluator: Evaluator) -> Evaluator:
-    return evaluator
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,10 +76,10 @@ class LearnedFeatures(FeatureMap):
     def _n_features_out(self) -> int:
         return len(self.weights_)
 
-    def evaluator(self, dtype: np.dtype) -> Evaluator:
-        """Return what evaluates the features of a block of rows in that precision."""
-        return self._evaluator(dtype)
+    def recipe(self) -> Callable[[np.dtype], Evaluator]:
+        """Return what makes an evaluator of a precision, in a worker without this class too."""
+        scales = np.sqrt(2 * self.weights_ / len(self.weights_))
+        return partial(CosineBlock.make, self.frequencies_, self.phases_, scales)
 
     def _evaluator(self, dtype: np.dtype) -> Evaluator:
-        scales = np.sqrt(2 * self.weights_ / len(self.weights_))
-        return CosineBlock.make(self.frequencies_, self.phases_, scales, dtype)
+        return self.recipe()(dtype)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import special
-from scipy.stats import qmc
 
 from rfcdask.kernels.arrays import Array
 from rfcdask.kernels.compiled import compiled
@@ -20,7 +19,8 @@ from rfcdask.kernels.exact import Kernel
 from rfcdask.kernels.seeds import stream
 from rfcdask.kernels.threads import one_blas_thread
 
-SOBOL_MAX_COLUMNS = qmc.Sobol.MAXDIM - 2
+SOBOL_MAX_COLUMNS = 21_199
+"""``scipy.stats.qmc.Sobol.MAXDIM - 2``; scipy.stats takes long to import, and few draws need it."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,8 @@ def _fastfood(p: int, n: int, rng: np.random.Generator) -> _Base:
 
 
 def _halton(p: int, n: int, rng: np.random.Generator) -> _Base:
+    from scipy.stats import qmc
+
     return _from_cube(qmc.Halton(p + 2, scramble=True, rng=rng).random(n))
 
 
@@ -138,6 +140,8 @@ def _sobol(p: int, n: int, rng: np.random.Generator) -> _Base:
             f"sampling='sobol' goes up to {SOBOL_MAX_COLUMNS:,} columns and X has {p:,}; use "
             "sampling='halton' or 'orthogonal', or project X to fewer columns first."
         )
+    from scipy.stats import qmc
+
     # Two coordinates of each point are the uniforms. Only whole powers of two are balanced: draw
     # one and keep its beginning.
     points = qmc.Sobol(p + 2, scramble=True, rng=rng).random_base2((n - 1).bit_length())

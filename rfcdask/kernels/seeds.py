@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from sklearn.utils import check_random_state
 
 from rfcdask.kernels.arrays import Array, IntArray, RandomState
 
@@ -25,6 +24,8 @@ def seed_of(random_state: RandomState) -> int:
         return int(random_state)
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31))
+    from sklearn.utils import check_random_state  # workers do without scikit-learn
+
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from rfcdask.execution.blocks import fold_blocks
+from rfcdask.execution.blocks import first_rows, fold_blocks
 from rfcdask.features.evaluators import FeatureRows
 from rfcdask.features.lazy import FeatureArray
 from rfcdask.kernels.arrays import Array, DaskArray
 from rfcdask.kernels.seeds import held_out_by_number
 from rfcdask.linear.checks import check_block_weights, dense, encode_labels, find_not_finite
-from rfcdask.linear.inputs import first_rows
 from rfcdask.linear.moments import Moments
 
 PARTS = 64

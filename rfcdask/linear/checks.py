@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from rfcdask.kernels.arrays import Array, feature_dtype, to_dense
+from rfcdask.kernels.arrays import Array, feature_dtype, missing_labels, to_dense
+
+MAX_CLASSES = 10_000
+"""More distinct labels than this are taken for numbers that somebody meant to regress on."""
 
 
 def dense(block: Any) -> Array:
@@ -70,3 +73,33 @@ def find_not_finite(X: Array, y: Array | None, index: int, first_row: int) -> Va
         place = int(column) if array.ndim > 1 else None
         return not_finite_error(name, index, int(row), first_row, place)
     return None
+
+
+def count_labels(state: Any, block: tuple[Any, ...], index: int, starts: Array, keep: bool) -> Any:
+    """Add the labels of a block, how often each occurs, and where if they are to be kept."""
+    y = np.asarray(block[0])
+    missing = missing_labels(y)
+    if missing.any():
+        raise not_finite_error("y", index, int(np.argmax(missing)), int(starts[index]))
+    values, amounts = distinct_labels([y], f" (block {index})")
+    if len(values) > MAX_CLASSES:
+        raise ValueError(
+            f"y has more than {MAX_CLASSES} distinct labels in block {index}. "
+            "Unknown label type: continuous; use a regressor, or group the labels."
+        )
+    places = None
+    if keep:
+        places = np.searchsorted(values, y).astype(np.min_scalar_type(len(values)))
+    return (*state, (values, amounts, places))
+
+
+def distinct_labels(labels: list[Array], where: str = "") -> tuple[Array, Array]:
+    """Return the distinct labels, sorted, and how often each occurs."""
+    try:
+        values, amounts = np.unique(np.concatenate(labels), return_counts=True)
+    except TypeError:
+        raise ValueError(
+            f"y mixes labels that cannot be compared{where}; make them all strings or all "
+            "numbers, for instance y.astype(str)."
+        ) from None
+    return values, amounts

@@ -271,6 +271,46 @@ def class_codes(y: Array, classes: Array) -> Array:
     return np.where(classes[codes] == y, codes, -1)
 
 
+class ClassCounts(NamedTuple):
+    """What is counted of the rows of classes."""
+
+    confusion: ConfusionCounts
+    ranks: list[RankedScores]
+    losses: Array
+
+    def merge(self, other: ClassCounts) -> ClassCounts:
+        """Return the counts of both sets of rows."""
+        return ClassCounts(
+            self.confusion.merge(other.confusion),
+            merge_ranks(self.ranks, other.ranks),
+            self.losses + other.losses,
+        )
+
+
+def count_classes(
+    there: tuple[bool, ...], classes: Array, scores_are_proba: bool, *block: Any
+) -> ClassCounts:
+    """Count a block of labels, predicted labels, scores and probabilities, as far as there."""
+    *given, weights = block
+    rest = iter(given)
+    y, predicted, scores, proba = (np.asarray(next(rest)) if one else None for one in there)
+    if predicted is None:
+        assert scores is not None  # only linear models are asked for scores alone
+        predicted = classes[scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(int)]
+    assert y is not None
+    if scores is not None and not np.isfinite(scores).all():
+        raise ValueError("Scores are NaN or infinite: look for such values in X.")
+    proba = scores if scores_are_proba else proba
+    # Of several classes only probabilities can be compared between rows: the scores of a
+    # logistic model are the same model when a row's are all moved by any number.
+    ranked = proba if proba is not None and len(classes) > 2 else scores
+    return ClassCounts(
+        ConfusionCounts.of(y, predicted, weights),
+        [] if ranked is None else rank_classes(classes, y, ranked, weights),
+        np.zeros(3) if proba is None else class_losses(classes, y, proba, weights),
+    )
+
+
 def target_errors(y: Array, predicted: Array, weights: Array | None) -> Array:
     """Return weight, mean and squares about it of each target, and squared and absolute errors."""
     y, predicted = (np.asarray(a, np.float64).reshape(len(a), -1) for a in (y, predicted))

@@ -29,19 +29,15 @@ from rfcdask.features.lazy import FeatureArray
 from rfcdask.kernels.arrays import (
     Array,
     DaskArray,
-    IntArray,
     feature_dtype,
     is_sparse,
-    missing_labels,
 )
-from rfcdask.linear.checks import check_total_weight, not_finite_error
+from rfcdask.linear.checks import check_total_weight, count_labels, distinct_labels
 
 BLOCK_BYTES = 2**24
 """Size of the blocks into which an array in memory is cut."""
 LABEL_BLOCKS = 8
 """Blocks of labels read by one task: they are small, and waiting for a store should be shared."""
-MAX_CLASSES = 10_000
-"""More distinct labels than this are taken for numbers that somebody meant to regress on."""
 KEEP_BYTES = 2**25
 """Codes of labels up to this size are kept: reading them again costs more than they weigh."""
 
@@ -224,9 +220,9 @@ def read_labels(executor: Executor, y: DaskArray) -> ClassLabels:
     starts = np.concatenate([[0], np.cumsum(blocks.rows)]).astype(np.int64)
     groups = consecutive_groups(len(blocks), LABEL_BLOCKS)
     keep = executor.local and y.shape[0] <= KEEP_BYTES
-    counter = partial(_count_labels, starts=starts, keep=keep)
+    counter = partial(count_labels, starts=starts, keep=keep)
     found = list(chain.from_iterable(stream_folds(executor, blocks, groups, counter, ())))
-    classes, _ = _distinct([values for values, _, _ in found])
+    classes, _ = distinct_labels([values for values, _, _ in found])
     check_classification_targets(np.tile(classes, 3))  # each class has several rows, it may think
     if len(classes) < 2:
         raise ValueError(
@@ -241,38 +237,3 @@ def read_labels(executor: Executor, y: DaskArray) -> ClassLabels:
         return ClassLabels(classes, counts)
     codes = [np.searchsorted(classes, values).astype(dtype)[at] for values, _, at in found]
     return ClassLabels(classes, counts, np.concatenate(codes))
-
-
-def _count_labels(state: Any, block: tuple[Any, ...], index: int, starts: Array, keep: bool) -> Any:
-    """Add the labels of a block, how often each occurs, and where if they are to be kept."""
-    y = np.asarray(block[0])
-    missing = missing_labels(y)
-    if missing.any():
-        raise not_finite_error("y", index, int(np.argmax(missing)), int(starts[index]))
-    values, amounts = _distinct([y], f" (block {index})")
-    if len(values) > MAX_CLASSES:
-        raise ValueError(
-            f"y has more than {MAX_CLASSES} distinct labels in block {index}. "
-            "Unknown label type: continuous; use a regressor, or group the labels."
-        )
-    places = None
-    if keep:
-        places = np.searchsorted(values, y).astype(np.min_scalar_type(len(values)))
-    return (*state, (values, amounts, places))
-
-
-def _distinct(labels: list[Array], where: str = "") -> tuple[Array, Array]:
-    """Return the distinct labels, sorted, and how often each occurs."""
-    try:
-        values, amounts = np.unique(np.concatenate(labels), return_counts=True)
-    except TypeError:
-        raise ValueError(
-            f"y mixes labels that cannot be compared{where}; make them all strings or all "
-            "numbers, for instance y.astype(str)."
-        ) from None
-    return values, amounts
-
-
-def first_rows(X: DaskArray) -> IntArray:
-    """Return the number of the first row of each block, and of the row after the last."""
-    return np.cumsum([0, *X.chunks[0]]).astype(np.int64)

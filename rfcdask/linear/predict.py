@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
 from functools import partial, reduce
 from numbers import Integral, Real
 from typing import Any, Self
 
 import dask.array as da
 import numpy as np
-import scipy.special
 from dask.delayed import delayed
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.pipeline import Pipeline
@@ -23,20 +21,15 @@ from rfcdask.data.sample import gather
 from rfcdask.display.html import Facts, HTMLReprMixin
 from rfcdask.display.style import count
 from rfcdask.execution.blocks import fold_blocks
-from rfcdask.features.evaluators import FeatureRows
 from rfcdask.features.lazy import FeatureArray
 from rfcdask.kernels.arrays import (
     Array,
     DaskArray,
-    Matrix,
-    as_csr,
-    check_finite,
     feature_dtype,
-    is_sparse,
 )
 from rfcdask.kernels.seeds import draw_rows, seed_of, stream
 from rfcdask.linear.calibration import METHODS, Calibration
-from rfcdask.linear.checks import check_total_weight, dense, encode_labels
+from rfcdask.linear.checks import check_total_weight, encode_labels
 from rfcdask.linear.counts import (
     ConfusionCounts,
     FoldCounts,
@@ -44,14 +37,20 @@ from rfcdask.linear.counts import (
     explained,
     merge_errors,
     never_predicted_message,
-    target_errors,
 )
 from rfcdask.linear.inputs import check_data, check_matrix
+from rfcdask.linear.rows import (
+    ClassPredictor,
+    ClassProbabilities,
+    LinearScores,
+    RowFunction,
+    count_right,
+    on_block,
+    sum_errors,
+)
 
 SHOWN_CLASSES = 6
 """More classes than this are counted, not listed."""
-TILE_ROWS = 2048
-"""Rows whose features are in memory at a time."""
 SCORED_BLOCKS = 16
 """Blocks that are scored by one task."""
 NOT_NEGATIVE = Interval(Real, 0, np.inf, closed="left")
@@ -67,8 +66,6 @@ COMMON_CONSTRAINTS: dict[str, Any] = {
     "progress": "no_validation",
 }
 """What scikit-learn checks of the parameters that linear models share."""
-
-RowFunction = Callable[[Array], Array]
 
 
 class LinearModel(HTMLReprMixin, BaseEstimator):
@@ -134,7 +131,7 @@ class LinearClassifierMixin(ClassifierMixin):
         check_is_fitted(self, "coef_")
         arrays = _unevaluated(check_data(self, X, y, sample_weight))
         predictor = ClassPredictor(self.coef_, self.intercept_, self.classes_)
-        count_block = partial(_count_right, self._of_rows(predictor))
+        count_block = partial(count_right, self._of_rows(predictor))
         fold = FoldCounts(count_block, ConfusionCounts.merge, arrays[2] is not None)
         parts = fold_blocks(arrays, fold, None, client, "scoring", group_size=SCORED_BLOCKS)
         counts = reduce(ConfusionCounts.merge, parts)
@@ -280,7 +277,7 @@ class LinearRegressorMixin(RegressorMixin):
             raise ValueError(
                 f"y has {given} target(s) per row and the model predicts {known}; give all of them."
             )
-        count_block = partial(_sum_errors, self._of_rows(scores))
+        count_block = partial(sum_errors, self._of_rows(scores))
         fold = FoldCounts(count_block, merge_errors, arrays[2] is not None)
         parts = fold_blocks(arrays, fold, None, client, "scoring", group_size=SCORED_BLOCKS)
         errors = reduce(merge_errors, parts)
@@ -316,105 +313,12 @@ def map_rows(
     if not isinstance(function, LinearScores):  # large: one task holds it for all blocks
         function = delayed(function, pure=True, traverse=False)
     chunks, meta = (matrix.chunks[0], (width or 1,)), np.empty((0, 0), dtype)
-    found = da.map_blocks(_on_block, matrix, function, chunks=chunks, dtype=dtype, meta=meta)
+    found = da.map_blocks(on_block, matrix, function, chunks=chunks, dtype=dtype, meta=meta)
     # A dropped axis would make Dask join blocks, and copy them even where there is one alone.
     return found[:, 0] if width is None else found
-
-
-def _on_block(block: Any, function: RowFunction) -> Array:
-    found = np.concatenate([function(rows) for rows in tiles(block)])
-    return found[:, None] if found.ndim == 1 else found
-
-
-def tiles(block: Matrix | FeatureRows) -> Iterator[Any]:
-    """Yield the rows of a block, or their features, a few at a time; one tile without any rows.
-
-    Sparse rows stay as they are: of many columns a block would not fit in memory.
-    """
-    if is_sparse(block):
-        rows = as_csr(block)
-        yield rows.astype(feature_dtype(rows.dtype), copy=False)
-        return
-    if not isinstance(block, FeatureRows):
-        yield dense(block)
-        return
-    for start in range(0, max(block.shape[0], 1), TILE_ROWS):
-        yield block[start : start + TILE_ROWS]
-
-
-class LinearScores:
-    """``x -> coef x + intercept``, small enough to travel inside a graph."""
-
-    def __init__(self, coef: Array, intercept: Any, flat: bool = False) -> None:
-        self.coef, self.intercept = np.atleast_2d(coef), np.atleast_1d(intercept)
-        self.flat = flat
-
-    def __call__(self, X: Array) -> Array:
-        """Return scores of shape (n, outputs), or (n,)."""
-        scores: Array = X @ self.coef.T.astype(X.dtype) + self.intercept.astype(X.dtype)
-        return scores.ravel() if self.flat else scores
-
-
-class ClassPredictor(LinearScores):
-    """The class with the largest score."""
-
-    def __init__(self, coef: Array, intercept: Any, classes: Array) -> None:
-        super().__init__(coef, intercept)
-        self.classes = classes
-
-    def codes(self, X: Array) -> Array:
-        """Return the number of the class of each row."""
-        scores = super().__call__(X)
-        if not np.isfinite(scores).all():  # NaN would be some class too
-            check_finite(X)
-        codes: Array = scores.argmax(1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
-        return codes
-
-    def __call__(self, X: Array) -> Array:
-        """Return labels of shape (n,)."""
-        return np.asarray(self.classes[self.codes(X)])
-
-
-class ClassProbabilities(LinearScores):
-    """The probability of each class under a logistic model, or as it was calibrated."""
-
-    def __init__(
-        self, coef: Array, intercept: Any, softmax: bool, calibration: Calibration | None = None
-    ) -> None:
-        super().__init__(coef, intercept)
-        self.softmax, self.calibration = softmax, calibration
-
-    def __call__(self, X: Array) -> Array:
-        """Return probabilities of shape (n, classes)."""
-        scores = super().__call__(X)
-        if self.calibration is not None:
-            return self.calibration(scores).astype(scores.dtype)
-        if self.softmax:
-            return np.asarray(scipy.special.softmax(scores, axis=1))
-        share = scipy.special.expit(scores)
-        if scores.shape[1] == 1:
-            return np.hstack([1 - share, share])
-        return np.asarray(share / np.maximum(share.sum(1, keepdims=True), 1e-30))
 
 
 def _unevaluated(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the arrays with rows in the place of their features, which are evaluated in tiles."""
     X, *others = arrays
     return (X.unevaluated() if isinstance(X, FeatureArray) else X, *others)
-
-
-def _count_right(
-    predictor: ClassPredictor, X: Any, y: Any, weights: Array | None
-) -> ConfusionCounts:
-    """Count the rows of a block by the numbers of true and predicted class."""
-    predicted = np.concatenate([predictor.codes(rows) for rows in tiles(X)])
-    true = encode_labels(np.asarray(y), predictor.classes)
-    return ConfusionCounts.of(true, predicted, weights)
-
-
-def _sum_errors(scores: LinearScores, X: Any, y: Any, weights: Array | None) -> Array:
-    predicted = np.concatenate([scores(rows) for rows in tiles(X)])
-    if not np.isfinite(predicted).all():
-        for rows in tiles(X):
-            check_finite(rows)
-    return target_errors(y, predicted, weights)

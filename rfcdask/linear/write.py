@@ -19,13 +19,12 @@ from zarr.storage import MemoryStore
 from rfcdask.data.layout import codecs
 from rfcdask.data.location import Location, require_shared
 from rfcdask.data.sample import one_column_block, require_known_rows
-from rfcdask.execution.blocks import Blocks, stream_folds
+from rfcdask.execution.blocks import Blocks, first_rows, stream_folds
 from rfcdask.execution.cluster import current_client
 from rfcdask.execution.executor import open_executor
 from rfcdask.execution.progress import track
 from rfcdask.features.lazy import FeatureArray
 from rfcdask.kernels.arrays import Array, DaskArray
-from rfcdask.linear.inputs import first_rows
 from rfcdask.persist.files import UNFINISHED, disk_errors, exclusive_lock, lock_path, replace_folder
 
 _RECORDS = ".write"

@@ -44,6 +44,14 @@ def test_importing_the_commands_loads_nothing_heavy() -> None:
     assert loaded.isdisjoint({*HEAVY, "dask"})
 
 
+def test_workers_read_train_and_score_without_scikit_learn() -> None:
+    run_there = ("data", "features.lazy", "linear.kernel.stream", "linear.rows", "linear.write")
+    training = ("linear.accumulate", "linear.sgd.training")
+    loaded = imported("import " + ", ".join(f"rfcdask.{name}" for name in run_there + training))
+    assert "rfcdask.linear.kernel.gradient" in loaded
+    assert loaded.isdisjoint({"sklearn", "scipy.stats", "pandas", "matplotlib"})
+
+
 def test_public_names_come_when_they_are_used() -> None:
     script = """
 import sys, rfcdask as rf

@@ -158,6 +158,7 @@ def test_orthogonal_draw_does_not_depend_on_blas_threads() -> None:
 
 
 def test_sobol_refuses_too_many_columns_with_a_remedy() -> None:
+    assert SOBOL_MAX_COLUMNS == stats.qmc.Sobol.MAXDIM - 2
     with pytest.raises(ValueError, match=r"sobol.*21,199 columns.*use sampling='halton'"):
         draw("rbf", "sobol", 4, 0, p=SOBOL_MAX_COLUMNS + 1)
 

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from sklearn.utils import murmurhash3_32
 
 from rfcdask.data.tables.spec import CIRCLES, Choices, ColumnSpec
 from rfcdask.kernels.arrays import Array, FloatArray, IntArray
@@ -230,6 +229,8 @@ def summarize(kind: str, column: Any, size: int = SKETCH) -> Summary:
 
 def level_hash(level: str) -> int:
     """Return the hash by which levels are spread over columns, as scikit-learn hashes them."""
+    from sklearn.utils import murmurhash3_32  # tables without hashed levels do without it
+
     return int(murmurhash3_32(level.encode(), positive=True))
 
 

@@ -31,7 +31,6 @@ from rfcdask.linear.kernel.optimize import (
     take_head,
     train_in_memory,
 )
-from rfcdask.linear.kernel.predict import OnFeatures
 from rfcdask.linear.kernel.stream import (
     BestState,
     BlockReader,
@@ -50,7 +49,8 @@ from rfcdask.linear.kernel.width import (
     median_gamma,
     scaled_gamma,
 )
-from rfcdask.linear.predict import COMMON_CONSTRAINTS, NOT_NEGATIVE, RowFunction
+from rfcdask.linear.predict import COMMON_CONSTRAINTS, NOT_NEGATIVE
+from rfcdask.linear.rows import OnFeatures, RowFunction
 from rfcdask.linear.sgd.base import EpochModel
 from rfcdask.linear.sgd.step import blocks_mixed, epoch_groups
 
@@ -342,7 +342,7 @@ class KernelModel(EpochModel):
         return work, state._replace(adam=state.adam._replace(step=self.t_))
 
     def _of_rows(self, function: RowFunction) -> Any:
-        return OnFeatures(self.features_, function)
+        return OnFeatures(self.features_.recipe(), function)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

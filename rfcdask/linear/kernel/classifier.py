@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Self
 
 from sklearn.utils._param_validation import StrOptions
 
-from rfcdask.execution.blocks import Blocks
+from rfcdask.execution.blocks import Blocks, first_rows
 from rfcdask.execution.executor import open_executor
 from rfcdask.kernels import Kernel
 from rfcdask.kernels.arrays import RandomState
-from rfcdask.linear.inputs import ClassLabels, first_rows, read_labels
+from rfcdask.linear.inputs import ClassLabels, read_labels
 from rfcdask.linear.kernel.base import KernelModel
 from rfcdask.linear.kernel.stream import BlockReader
 from rfcdask.linear.predict import LinearClassifierMixin

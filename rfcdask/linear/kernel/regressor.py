@@ -11,11 +11,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from rfcdask.execution.blocks import Blocks
+from rfcdask.execution.blocks import Blocks, first_rows
 from rfcdask.execution.executor import open_executor
 from rfcdask.kernels import Kernel
 from rfcdask.kernels.arrays import Array, DaskArray, RandomState
-from rfcdask.linear.inputs import first_rows
 from rfcdask.linear.kernel.base import FitConfig, KernelModel
 from rfcdask.linear.kernel.stream import BlockReader
 from rfcdask.linear.predict import LinearRegressorMixin

@@ -15,11 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 from rfcdask.display.charts import Chart, training
 from rfcdask.display.html import Facts
 from rfcdask.display.style import count, number
-from rfcdask.execution.blocks import Blocks, stream_groups
+from rfcdask.execution.blocks import Blocks, first_rows, stream_groups
 from rfcdask.execution.executor import Executor
 from rfcdask.kernels.arrays import DaskArray, is_sparse
 from rfcdask.kernels.seeds import seed_of
-from rfcdask.linear.inputs import ClassLabels, first_rows
+from rfcdask.linear.inputs import ClassLabels
 from rfcdask.linear.predict import COMMON_CONSTRAINTS, NOT_NEGATIVE, LinearModel
 from rfcdask.linear.sgd.checkpoint import SOME_ROWS, Checkpoint
 from rfcdask.linear.sgd.step import TrainingConfig, TrainingState
