@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tarfile
@@ -15,22 +14,24 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from dask import compute
 
+from rfcdask.data.content import content_checksum
 from rfcdask.data.dataset import Dataset
-from rfcdask.data.errors import DataError, missing_extra
+from rfcdask.data.download import download, pooch_or_error
+from rfcdask.data.errors import DataError
 from rfcdask.data.ingest import ingest
 from rfcdask.data.location import Location
 from rfcdask.data.sources.base import Survey
 from rfcdask.data.store import open_location
-from rfcdask.execution.progress import track
 from rfcdask.persist.files import atomic_file
-from rfcdask.persist.untrusted import faults_as, read_json, read_text
+from rfcdask.persist.untrusted import faults_as, read_text
 
 RECIPE_BYTES = 2**20
-ATTEMPTS = 5
-PIECE_BYTES = 2**14
-"""What is lost at most when a connection breaks."""
-TIMEOUT = 60
+LAYOUT_OPTIONS = {
+    "block_size", "compressor", "overwrite", "random_state", "shuffle", "sparse", "storage_options",
+}  # fmt: skip
+"""Options of `ingest` that leave the rows what they are."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Part:
     member: str | None = None  # of an archive
     label_member: str | None = None
     labels: bool = True  # whether there are true ones
+    content: str | None = None  # checksum of the rows, whatever file they come in
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,21 @@ class Recipe:
             raise DataError(
                 f"this is not {self.name} ({part}): it has {' and '.join(found)}; give the file "
                 f"from {self.home}."
+            )
+
+    def check_content(self, part: str, dataset: Dataset) -> None:
+        """Compare the rows of a written store with the checksum, where the recipe has one."""
+        sums = [p.content for p in self.chosen(part)]
+        if None in sums or dataset.y is None:
+            return
+        X, y = dataset.X, dataset.y
+        blocks = (compute(X.blocks[k], y.blocks[k]) for k in range(X.numblocks[0]))
+        found = content_checksum(blocks, dataset.attrs["scale"])
+        if found != sum(int(known, 16) for known in sums if known) % 2**64:
+            raise DataError(
+                f"the rows are not those of {self.name} ({part}), although there are as many: "
+                f"their checksum is {found:016x}; delete this store, and give the file from "
+                f"{self.home}."
             )
 
     def check_survey(self, part: str, survey: Survey) -> None:
@@ -168,7 +185,8 @@ def fetch(
     Raises
     ------
     DataError
-        When rows, columns or classes differ from the recipe; nothing is written then.
+        When rows, columns or classes differ from the recipe; nothing is written then. When the
+        checksum of the written rows does.
     """
     recipe = load_recipe(name)
     part = part or _guess_part(recipe, source)
@@ -178,7 +196,7 @@ def fetch(
         known = _existing(recipe, part, Location.of(place, options.get("storage_options")))
         if known is not None:
             return known
-    folder = Path(_pooch().os_cache("rfcdask")) if cache is None else Path(cache)
+    folder = Path(pooch_or_error().os_cache("rfcdask")) if cache is None else Path(cache)
     files = _files(recipe, chosen, source, folder, progress)
     made = dict(recipe.ingest)
     if recipe.format == "svmlight":
@@ -187,7 +205,7 @@ def fetch(
         made |= {"format": "csv"}
     if not all(p.labels for p in chosen):
         made["label"] = False
-    return ingest(
+    dataset = ingest(
         _prepared(recipe, chosen, files, folder),
         place,
         **(made | options),
@@ -195,6 +213,9 @@ def fetch(
         progress=progress,
         client=client,
     )
+    if not options.keys() - LAYOUT_OPTIONS:
+        recipe.check_content(part, dataset)
+    return dataset
 
 
 def _guess_part(recipe: Recipe, source: Any) -> str:
@@ -234,11 +255,15 @@ def _files(
 ) -> list[Path]:
     """Return the files of the chosen parts, one per part."""
     if source is None:
-        return [
-            download(url, file, folder, checksum, progress)
-            for p in chosen
-            for url, file, checksum in zip(p.urls, p.files, p.sha256, strict=True)
-        ]
+        try:
+            return [
+                download(url, file, folder, checksum, progress)
+                for p in chosen
+                for url, file, checksum in zip(p.urls, p.files, p.sha256, strict=True)
+            ]
+        except DataError as error:
+            names = " and ".join(dict.fromkeys(file for p in chosen for file in p.files))
+            raise DataError(f"{recipe.name} needs {names} of {recipe.home}: {error}") from error
     files = [Path(p) for p in (source if isinstance(source, list | tuple) else [source])]
     if len(files) == 1 and len(chosen) > 1 and len({p.files for p in chosen}) == 1:
         files = files * len(chosen)  # one archive holds all parts
@@ -304,130 +329,3 @@ def _copy_member(archive: Path, member: str, out: IO[bytes]) -> None:
 def _load(path: Path) -> Any:
     with faults_as(lambda why: DataError(f"{path}: {why}.")):
         return np.loadtxt(path, ndmin=2)
-
-
-def _pooch() -> Any:
-    try:
-        import pooch
-    except ImportError:
-        raise missing_extra("pooch", "fetch", "Downloading data sets") from None
-    return pooch
-
-
-def download(
-    url: str, name: str, folder: Path, sha256: str | None = None, progress: Any = None
-) -> Path:
-    """Return a file from the cache, downloading it unless it is there with the right checksum."""
-    pooch = _pooch()
-    known = None if sha256 is None else f"sha256:{sha256}"
-    fetcher = ResumingDownloader(folder / f"{name}.part", progress)
-    pooch.get_logger().setLevel("WARNING")
-    try:
-        return Path(pooch.retrieve(url, known, fname=name, path=folder, downloader=fetcher))
-    except ValueError as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(
-            f"{url} does not have the checksum of its recipe: try again, or pass source= with a "
-            f"file you trust ({error})."
-        ) from error
-
-
-class ResumingDownloader:
-    """A downloader for pooch that keeps what it has and asks the server for the rest.
-
-    Parameters
-    ----------
-    part : Path
-        Where the bytes received so far are kept; beside it lies what the server said of the file,
-        so that a file that changed meanwhile is downloaded anew.
-    progress : optional
-        See :func:`rfcdask.execution.progress.track`.
-    """
-
-    def __init__(self, part: Path, progress: Any = None) -> None:
-        self.part = part
-        self.note = part.with_name(part.name + ".json")
-        self.progress = progress
-
-    def __call__(self, url: str, output_file: Any, pooch: Any, check_only: bool = False) -> None:
-        """Download `url` and put it where pooch wants it."""
-        import requests
-
-        self.part.parent.mkdir(parents=True, exist_ok=True)
-        for attempt in range(ATTEMPTS):
-            try:
-                if self._receive(url):
-                    break
-            except (requests.ConnectionError, requests.Timeout, OSError) as error:
-                if attempt == ATTEMPTS - 1:
-                    raise self._gave_up(url, error) from error
-        else:
-            raise self._gave_up(url, None)
-        self.part.replace(output_file)
-        self.note.unlink(missing_ok=True)
-
-    def _have(self) -> int:
-        """Return how many bytes are here."""
-        return self.part.stat().st_size if self.part.exists() else 0
-
-    def _gave_up(self, url: str, error: Exception | None) -> DataError:
-        reason = "" if error is None else f" ({error})"
-        return DataError(
-            f"downloading {url} failed after {self._have():,} bytes{reason}: run the same call "
-            "again to go on from there, or pass source= with a file you have."
-        )
-
-    def _receive(self, url: str) -> bool:
-        """Ask for what is missing; whether the file is whole afterwards."""
-        import requests
-
-        have = self._have()
-        with requests.get(url, headers=self._headers(have), stream=True, timeout=TIMEOUT) as reply:
-            if reply.status_code == 416:  # what is here does not belong to what is there
-                self.part.unlink(missing_ok=True)
-                return False
-            if reply.status_code >= 400:
-                raise DataError(
-                    f"{url} answers {reply.status_code} {reply.reason}: pass source= with a file "
-                    "you have."
-                )
-            going_on = reply.status_code == 206
-            have = have if going_on else 0
-            self._remember(reply.headers)
-            length = reply.headers.get("Content-Length")
-            total = None if length is None else have + int(length)
-            self._save(reply, "ab" if going_on else "wb", have, total)
-            return total is None or self.part.stat().st_size == total
-
-    def _headers(self, have: int) -> dict[str, str]:
-        headers = {"Accept-Encoding": "identity"}
-        mark = self._mark() if have else None
-        if mark is not None:
-            # The server sends the whole file instead when it is no longer the same.
-            headers |= {"Range": f"bytes={have}-", "If-Range": mark}
-        return headers
-
-    def _mark(self) -> str | None:
-        """Return what the server called the file; None when it is not known, to begin anew."""
-        try:
-            return str(read_json(self.note)["mark"])
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
-            return None
-
-    def _remember(self, headers: Any) -> None:
-        mark = headers.get("ETag") or headers.get("Last-Modified")
-        if mark:
-            self.note.write_text(json.dumps({"mark": mark}))
-        else:
-            self.note.unlink(missing_ok=True)
-
-    def _save(self, reply: Any, mode: str, have: int, total: int | None) -> None:
-        with (
-            open(self.part, mode) as file,
-            track(f"downloading {self.part.stem}", total, "bytes", progress=self.progress) as bar,
-        ):
-            bar.advance(have)
-            for piece in reply.iter_content(PIECE_BYTES):
-                file.write(piece)
-                bar.advance(len(piece))

@@ -15,11 +15,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 from data_helpers import svmlight_text
+from scipy import sparse
 
 import rfcdask as rf
 from rfcdask.data import DataError, datasets, load_recipe, recipe_names
 from rfcdask.data import fetch as fetch_function
-from rfcdask.data.datasets import PIECE_BYTES, download
+from rfcdask.data.content import content_checksum
+from rfcdask.data.download import PIECE_BYTES, download
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -169,7 +171,11 @@ def small(monkeypatch, name: str, url: str, rows: dict[str, int], **changes):
     recipe = load_recipe(name)
     parts = {
         key: dataclasses.replace(
-            part, urls=tuple(f"{url}/{file}" for file in part.files), rows=rows[key], sha256=(None,)
+            part,
+            urls=tuple(f"{url}/{file}" for file in part.files),
+            rows=rows[key],
+            sha256=(None,),
+            content=None,
         )
         for key, part in recipe.parts.items()
     }
@@ -297,7 +303,6 @@ def test_real_data_from_libsvm_text_pass_their_recipes(shared_data, tmp_path, na
     recipe = {"a9a": "adult", "mnist": "mnist"}[name]
     labels = 2 * y - 1 if name == "a9a" else y
     # scikit-learn writes the text; the test must not read what it wrote by itself.
-    from scipy import sparse
     from sklearn.datasets import dump_svmlight_file
 
     path = tmp_path / name
@@ -309,6 +314,13 @@ def test_real_data_from_libsvm_text_pass_their_recipes(shared_data, tmp_path, na
     factor = np.float32(ds.attrs["scale"] or 1)
     stored = ds.X.compute()
     assert np.array_equal(stored, X[:, :columns] * factor if name == "mnist" else X[:, :columns])
+    # Two swapped labels are other rows, though as many.
+    swapped = labels.copy()
+    places = [np.flatnonzero(labels == value)[0] for value in np.unique(labels)[:2]]
+    swapped[places] = swapped[places[::-1]]
+    dump_svmlight_file(rows, swapped, str(path), zero_based=False)
+    with pytest.raises(DataError, match="the rows are not those of"):
+        rf.fetch(recipe, tmp_path / "c.zarr", source=path, cache=tmp_path)
     # One row less is another file.
     text = path.read_bytes()
     path.write_bytes(text[: text.rstrip(b"\n").rindex(b"\n") + 1])
@@ -328,3 +340,24 @@ def test_a_damaged_recipe_is_named(tmp_path, monkeypatch, text):
     (tmp_path / "adult.toml").write_text(text)
     with pytest.raises(DataError, match=r"adult\.toml is no recipe"):
         load_recipe("adult")
+
+
+def test_a_checksum_of_rows_is_of_what_they_say():
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(0, 9, (50, 4)), rng.integers(0, 3, 50)
+    known = content_checksum([(X, y)])
+    order = rng.permutation(50)
+    assert content_checksum([(X[order].astype(np.float32), y[order].astype(np.int8))]) == known
+    parts = [content_checksum([(X[:20], y[:20])]), content_checksum([(X[20:], y[20:])])]
+    assert sum(parts) % 2**64 == known == content_checksum([(X[:20], y[:20]), (X[20:], y[20:])])
+    assert content_checksum([(sparse.csr_matrix(X), y)]) == known
+    assert content_checksum([(X * np.float32(1 / 9), y)], scale=1 / 9) == known
+    for other in (X[:, ::-1], X + (np.arange(50) == 7)[:, None], X[np.r_[0, 0, 2:50]]):
+        assert content_checksum([(other, y)]) != known
+
+
+def test_data_that_cannot_be_downloaded_are_asked_for(server, tmp_path, monkeypatch):
+    small(monkeypatch, "adult", server.url, {"train": 3, "test": 3})
+    wanted = r"adult needs a9a of https://www\.csie.*answers 404.*pass source="
+    with pytest.raises(DataError, match=wanted):
+        rf.fetch("adult", tmp_path / "a.zarr", part="train", cache=tmp_path)
