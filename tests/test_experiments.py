@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,9 @@ import rfcdask as rf
 
 FOLDER = Path(__file__).parents[1] / "workflows" / "experiments"
 SCRIPTS = sorted(
-    p.stem for p in FOLDER.glob("*.py") if p.stem not in ("harness", "data", "write_results")
+    p.stem
+    for p in FOLDER.glob("*.py")
+    if p.stem not in ("harness", "data", "figures", "write_results")
 )
 
 LONG = ("scale", "rows", "costs", "quasi")  # run by: pytest -m slow -n 0 tests/test_experiments.py
@@ -80,7 +83,7 @@ def test_errors_are_those_of_the_package(monkeypatch: pytest.MonkeyPatch) -> Non
     features = rf.RandomFeatures(30, gamma=0.3, random_state=0).fit(X)
     Z, K = features.transform(X), rbf_kernel(X, gamma=0.3)
     eigenvalues = np.linalg.eigvalsh(K)[::-1]
-    found = errors(Z, K, eigenvalues)
+    found = errors(Z, K, eigenvalues[0])
     assert found["error"] == pytest.approx(rf.kernel_error(features, X, n_points=120), rel=1e-6)
     spectral = np.linalg.norm(Z @ Z.T - K, 2) / np.linalg.norm(K, 2)
     assert found["spectral_error"] == pytest.approx(spectral, rel=1e-3)
@@ -89,3 +92,44 @@ def test_errors_are_those_of_the_package(monkeypatch: pytest.MonkeyPatch) -> Non
     expected = np.linalg.norm(best - K) / np.linalg.norm(K)
     assert floor(30, eigenvalues)["error"] == pytest.approx(expected, rel=1e-8)
     assert floor(200, eigenvalues) == {"error": 0.0, "spectral_error": 0.0}
+
+
+PAGE = FOLDER.parent / "RESULTS.md"
+
+
+def test_the_page_has_the_tables_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from write_results import fill  # type: ignore[import-not-found]
+
+    text = PAGE.read_text(encoding="utf-8")
+    assert text.count("<!-- end -->") > 5
+    assert fill(text) == text, "run workflows/experiments/write_results.py"
+
+
+def test_figures_and_results_of_the_page_exist() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    named = set(re.findall(r"experiments/results/[\w.]+\.(?:svg|csv)", text))
+    assert {name.rpartition(".")[2] for name in named} == {"svg", "csv"}
+    missing = [name for name in named if not (PAGE.parent / name).is_file()]
+    assert not missing
+    scripts = set(re.findall(r"experiments/(\w+)\.py", text))
+    assert set(SCRIPTS) <= scripts, "every experiment has its command on the page"
+
+
+def test_a_win_exceeds_two_standard_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from write_results import versus
+
+    near, far = [0.80, 0.82, 0.81], [0.90, 0.91, 0.92]
+    columns = {"A": far, "B": near, "C": [0.79, 0.83, 0.82]}
+    lines = ["data,method,trial,J,accuracy,error"]
+    for name, values in columns.items():
+        lines += [f"mnist,{name},{t},100,{v},{v}" for t, v in enumerate(values)]
+    (tmp_path / "made.csv").write_text("\n".join(lines))
+
+    spread = np.sqrt(np.var(far, ddof=1) / 3 + np.var(near, ddof=1) / 3)
+    table = versus(tmp_path, "made", "accuracy", "A:100", "B:100")
+    assert f"+0.100 ± {spread:.3f} | win" in table
+    assert "| loss |" in versus(tmp_path, "made", "error", "A:100", "B:100")
+    assert "| no difference |" in versus(tmp_path, "made", "accuracy", "C:100", "B:100")
+    assert "A, 100: 0.910" in versus(tmp_path, "made", "accuracy", "C:100|A:100", "B:100")

@@ -7,6 +7,7 @@ python workflows/experiments/candidates.py --quick --out /tmp/results
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from harness import (
     ERROR,
@@ -14,8 +15,7 @@ from harness import (
     Results,
     Row,
     cells_of,
-    fit_timed,
-    make_map,
+    fit_sizes,
     report_lines,
     run_trials,
     tuned,
@@ -27,17 +27,18 @@ METHODS = ("RFM", "RFM-GIGA", "compressed")
 
 
 def sizes(options: Options) -> tuple[int, ...]:
-    return (20, 60) if options.quick else (500, 1000, 2000, 5000, 10_000)
+    return options.sizes or ((20, 60) if options.quick else (500, 1000, 2000, 5000, 10_000))
 
 
 def measure(options: Options, data: str, method: str, trial: int) -> Iterator[Row]:
     rows, (gamma, _) = options.rows(data, trial), tuned(options, data)
-    more = {} if method == "RFM" else {"n_candidates": 1000 if options.quick else 100_000}
-    for J in sizes(options):
-        feature_map = make_map(options, method, J, gamma, trial, **more)
-        if method == "compressed":  # what 300 gradient steps add is in figure 1
-            feature_map.set_params(refine=0)
-        features, seconds = fit_timed(feature_map, rows.X, rows.y)
+    more: dict[str, Any] = {}
+    if method != "RFM":  # what gradient steps add is in figure 1
+        more = {"n_candidates": 1000 if options.quick else 100_000, "refine": 0}
+        more |= {"n_pairs": None, "n_rows": 500 if options.quick else 2000}
+    for J, features, seconds in fit_sizes(
+        options, data, rows, method, sizes(options), gamma, trial, **more
+    ):
         error = rf.kernel_error(features, rows.X_test, n_points=5000, random_state=options.seed)
         kept = features.transform(rows.X_test[:1]).shape[1]
         yield {"J": J, "kept": kept, "error": error, "fit_seconds": seconds}

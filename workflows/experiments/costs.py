@@ -192,7 +192,7 @@ def exponent(points: list[Row], x: str) -> float:
 def report(options: Options, results: Results) -> None:
     for data in dict.fromkeys(row["data"] for row in results.rows):
         timed = [(x, f"{data}: against {x}") for x in grid(options)]
-        with one_figure(options, f"costs_{data}", [title for _, title in timed]) as panels:
+        with one_figure(options.out, f"costs_{data}", [title for _, title in timed]) as panels:
             for panel, (x, _) in zip(panels, timed, strict=True):
                 _draw_times(panel, results, data, x)
         _print_exponents(options, results, data)

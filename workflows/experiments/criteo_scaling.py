@@ -92,7 +92,7 @@ def arrays(count: int) -> tuple[Any, Any]:
 
 
 def sizes(options: Options) -> tuple[int, ...]:
-    return (20, 60) if options.quick else (100, 300, 1000)
+    return options.sizes or ((20, 60) if options.quick else (100, 300, 1000))
 
 
 def measure(options: Options, method: str, trial: int) -> Iterator[Row]:
@@ -121,7 +121,7 @@ def report(options: Options, results: Results) -> None:
     values = {"error": ERROR, "accuracy": "test accuracy"}
     by = ["method", "rows", "J"]
     seconds = {tuple(r[k] for k in by): r["mean"] for r in results.summary(by, "seconds")}
-    with one_figure(options, "criteo_scaling", list(values.values()), columns=2) as panels:
+    with one_figure(options.out, "criteo_scaling", list(values.values()), columns=2) as panels:
         for panel, (value, label) in zip(panels, values.items(), strict=True):
             found = [
                 row | {"seconds": seconds[tuple(row[k] for k in by)]}

@@ -12,8 +12,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import hashlib
 import math
 import os
+import pickle
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,10 +27,9 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from data import FILES, Array, Rows, read, synthetic, titled
+from figures import Row, draw_lines, log_axis, one_figure
 
 import rfcdask as rf
-
-Row = dict[str, Any]
 
 PAPER_SETS = ("adult", "human", "mnist", "sensorless", "covtype")
 """The sets of the paper's figures 1 and 2, and covtype, which has more rows."""
@@ -48,6 +49,9 @@ class Options:
     out: Path
     quick: bool
     n_rows: int | None = None
+    sizes: tuple[int, ...] = ()
+    methods: tuple[str, ...] = ()
+    maps: Path | None = None
 
     def rows(self, name: str, trial: int = 0) -> Rows:
         """Return a data set; sets without test rows of their own are split anew in each trial."""
@@ -73,6 +77,9 @@ def parse(doc: str | None, *, sets: Sequence[str] = PAPER_SETS, trials: int = 20
     parser.add_argument("--scheduler", default="threads", help="as rf.connect takes it")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of results and figures")
     parser.add_argument("--rows", type=int, help="most rows to learn from")
+    parser.add_argument("--sizes", type=int, nargs="+", default=(), help="numbers of features J")
+    parser.add_argument("--methods", nargs="+", default=(), help="some lines of the figure only")
+    parser.add_argument("--maps", type=Path, help="folder of chosen maps, for more experiments")
     parser.add_argument("--quick", action="store_true", help="small sizes, two trials")
     given = parser.parse_args()
     if given.quick:
@@ -84,6 +91,7 @@ def parse(doc: str | None, *, sets: Sequence[str] = PAPER_SETS, trials: int = 20
     return Options(
         given.data, tuple(given.sets), given.trials or trials, given.seed,
         given.scheduler, given.out, given.quick, given.rows,
+        tuple(given.sizes), tuple(given.methods), given.maps,
     )  # fmt: skip
 
 
@@ -183,7 +191,12 @@ def run_trials(
     that a run that is ended has all methods of the trials that it reached.
     """
     options = parse(doc, **defaults)
-    found = list(cells(options))
+    found = [
+        cell for cell in cells(options)
+        if not options.methods or cell.get("method") in options.methods
+    ]  # fmt: skip
+    if not found:
+        raise SystemExit(f"--methods: none of {', '.join(options.methods)} is a line of {name}.")
     results = Results(options.out / f"{name}.csv", [*found[0], "trial"])
     keys = [cell | {"trial": trial} for trial in range(options.trials) for cell in found]
     with rf.connect(options.scheduler):
@@ -253,6 +266,32 @@ def fit_timed(feature_map: Any, X: Array, y: Array) -> tuple[Any, float]:
     return feature_map, time.perf_counter() - start
 
 
+def fit_sizes(
+    options: Options, data: str, rows: Rows, method: str, sizes: Sequence[int], gamma: float,
+    trial: int, **more: Any,
+) -> Iterator[tuple[int, Any, float]]:  # fmt: skip
+    """Give fitted maps of several sizes, one selection for all, and the seconds of each.
+
+    With ``--maps`` they are kept, so that figures 1 and 2 choose the same maps once.
+    """
+    sizes, seed = list(sizes), options.seed + trial
+    name = f"{data} {len(rows.X)} {method} {sizes} {gamma:.4g} {seed} {more}"
+    kept = options.maps and options.maps / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.pkl"
+    if kept and kept.exists():
+        yield from pickle.loads(kept.read_bytes())
+        return
+    maps = [make_map(options, method, J, gamma, trial, **more) for J in sizes]
+    if isinstance(maps[-1], rf.CompressedFeatures):
+        fitted = maps[-1].fit_sizes(rows.X, rows.y, sizes=sizes)
+    else:
+        fitted = [fit_timed(one, rows.X, rows.y) for one in maps]
+    found = [(J, features, seconds) for J, (features, seconds) in zip(sizes, fitted, strict=True)]
+    if kept:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_bytes(pickle.dumps(found))
+    yield from found
+
+
 def microseconds_per_row(feature_map: Any, X: Array) -> float:
     """Return the time of `transform` for one row, the best of three."""
     X = X[:4096]
@@ -274,99 +313,6 @@ def model_bytes(method: str, p: int, J: int) -> int:
     return 4 * numbers
 
 
-@contextlib.contextmanager
-def one_figure(
-    options: Options, name: str, titles: Sequence[str], *, columns: int = 3
-) -> Iterator[list[Any]]:
-    """Give one panel for each title, then write the figure as a small SVG file."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    from matplotlib import pyplot as plt
-
-    # Text as text keeps the files small; a fixed salt keeps the same figure the same bytes.
-    style: Any = {"svg.fonttype": "none", "svg.hashsalt": "rfcdask", "font.size": 9}
-    columns = min(columns, len(titles))
-    lines = math.ceil(len(titles) / columns)
-    with plt.rc_context(style):
-        figure, axes = plt.subplots(
-            lines, columns, figsize=(max(3.3 * columns, 5), 2.7 * lines), squeeze=False,
-            layout="constrained",
-        )  # fmt: skip
-        panels = list(axes.flat)
-        for panel in panels[len(titles) :]:
-            panel.set_axis_off()
-        for panel, title in zip(panels, titles, strict=False):
-            panel.set_title(title, fontsize=9)
-            panel.grid(alpha=0.25, linewidth=0.5)
-        yield panels[: len(titles)]
-        handles = {
-            text: handle
-            for panel in panels
-            for handle, text in zip(*panel.get_legend_handles_labels(), strict=True)
-        }
-        figure.legend(
-            handles.values(),
-            handles.keys(),
-            loc="outside lower center",
-            ncols=min(1 + columns, 4),
-            fontsize=8,
-        )
-        figure.savefig(options.out / f"{name}.svg", metadata={"Date": None})
-        plt.close(figure)
-
-
-# One colour per method in all figures; any two differ for colour-blind readers too (the colours
-# of the package's own charts), and markers and dashes tell lines apart without colour.
-STYLES: dict[str, Row] = {
-    "RFM": {"color": "#747575", "marker": "o"},
-    "RFM-JL": {"color": "#bc8954", "marker": "^"},
-    "RFM-FW": {"color": "#677be9", "marker": "s"},
-    "RFM-GIGA": {"color": "#29a2b5", "marker": "v"},
-    "compressed": {"color": "#1f4fd8", "marker": "o", "linewidth": 2},
-    "compressed, paired": {"color": "#1f4fd8", "marker": "x", "linestyle": "--"},
-    "compressed, labels": {"color": "#b8480c", "marker": "D"},
-    "learned": {"color": "#4a0a14", "marker": "*", "linewidth": 2, "markersize": 8},
-    "Nyström": {"color": "#92259c", "marker": "s", "linestyle": "--"},
-    "Nyström, RPCholesky": {"color": "#6e3049", "marker": "^", "linestyle": "--"},
-    "best of this rank": {"color": "black", "linestyle": ":"},
-    "exact kernel SVM": {"color": "black", "linestyle": "-."},
-    "linear": {"color": "#747575", "linestyle": ":"},
-    "boosting": {"color": "#29a2b5", "linestyle": ":"},
-}
-
-
-def draw_lines(
-    panel: Any, summary: list[Row], x: str, *, line: str = "method", **labels: str
-) -> None:
-    """Draw means over trials against `x`, with one standard deviation, one line per method."""
-    for name in dict.fromkeys(row[line] for row in summary):
-        points = sorted((row for row in summary if row[line] == name), key=lambda row: row[x])
-        style = {"marker": ".", "linewidth": 1.2, "markersize": 4} | STYLES.get(name, {})
-        spread = [0.0 if math.isnan(row["std"]) else row["std"] for row in points]
-        panel.errorbar(
-            [row[x] for row in points], [row["mean"] for row in points], spread,
-            label=name, capsize=2, elinewidth=0.8, **style,
-        )  # fmt: skip
-    panel.set_xlabel(labels.get("xlabel", x))
-    panel.set_ylabel(labels.get("ylabel", ""))
-
-
-def log_axis(panel: Any, values: Iterable[float]) -> None:
-    """Make the axis of x logarithmic, with the values themselves as its ticks."""
-    ticks = sorted(set(values))
-    panel.set_xscale("log")
-    panel.set_xticks(ticks, [_short(value) for value in ticks])
-    panel.set_xticks([], minor=True)
-
-
-def _short(value: float) -> str:
-    for unit, name in ((1e6, "M"), (1e3, "k")):
-        if value >= 10 * unit or value == unit:
-            return f"{value / unit:g}{name}"
-    return f"{value:g}"
-
-
 def table_of(summary: list[Row], x: str, *, line: str = "method", digits: int = 3) -> str:
     """Return means and standard deviations as Markdown, one column for each value of x."""
     values = sorted({row[x] for row in summary})
@@ -374,7 +320,7 @@ def table_of(summary: list[Row], x: str, *, line: str = "method", digits: int = 
     lines.append("|---" * (len(values) + 1) + "|")
     for name in dict.fromkeys(row[line] for row in summary):
         found = {row[x]: row for row in summary if row[line] == name}
-        cells = [_mean_and_spread(found.get(value), digits) for value in values]
+        cells = [mean_and_spread(found.get(value), digits) for value in values]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -384,7 +330,7 @@ def print_table(summary: list[Row], x: str, *, line: str = "method", digits: int
     print(table_of(summary, x, line=line, digits=digits))
 
 
-def _mean_and_spread(row: Row | None, digits: int) -> str:
+def mean_and_spread(row: Row | None, digits: int) -> str:
     """Return a mean with its spread, both cut at the place of the third digit of the mean."""
     if row is None:
         return ""
@@ -413,7 +359,7 @@ def report_lines(
     found = results.summary(["data", "method", x], value)
     sets = list(dict.fromkeys(row["data"] for row in found))
     name = figure or results.path.stem
-    with one_figure(options, name, [titled(data) for data in sets]) as panels:
+    with one_figure(options.out, name, [titled(data) for data in sets]) as panels:
         for panel, data in zip(panels, sets, strict=True):
             chosen = [row for row in found if row["data"] == data]
             lines = [row for row in chosen if row["method"] not in level]

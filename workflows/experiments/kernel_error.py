@@ -20,8 +20,7 @@ from harness import (
     Results,
     Row,
     cells_of,
-    fit_timed,
-    make_map,
+    fit_sizes,
     microseconds_per_row,
     model_bytes,
     report_lines,
@@ -39,35 +38,40 @@ POINTS = 5000  # rows on which errors are measured
 
 
 def sizes(options: Options) -> tuple[int, ...]:
-    return (20, 60) if options.quick else (100, 300, 1000)
+    return options.sizes or ((20, 60) if options.quick else (100, 300, 1000))
 
 
 class Judged(NamedTuple):
-    """Rows to learn from, rows to judge by, their exact kernel and its eigenvalues."""
+    """Rows to learn from, rows to judge by, their exact kernel and its largest eigenvalue."""
 
     rows: Rows
     points: Array
     gamma: float
     K: Array
-    eigenvalues: Array  # largest first
+    largest: float
 
 
 @lru_cache(maxsize=1)
 def judged(options: Options, data: str, trial: int) -> Judged:
     rows, (gamma, _) = options.rows(data, trial), tuned(options, data)
     points = rows.X_test[:POINTS]
-    K = rbf_kernel(points.astype(np.float64), gamma=gamma)
-    return Judged(rows, points, gamma, K, np.linalg.eigvalsh(K)[::-1])
+    K = rbf_kernel(points.astype(np.float64), gamma=gamma).astype(np.float32)
+    return Judged(rows, points, gamma, K, norm(K))
 
 
-def errors(Z: Array, K: Array, eigenvalues: Array) -> Row:
+def norm(matrix: Array) -> float:
+    """Return the spectral norm of a symmetric matrix."""
+    largest = eigsh(matrix, k=1, which="LM", return_eigenvectors=False, tol=1e-3)
+    return float(abs(largest[0]))
+
+
+def errors(Z: Array, K: Array, largest: float) -> Row:
     """Return the relative errors of ``Z Z^T`` in Frobenius and spectral norm."""
-    Z = Z.astype(np.float64)
-    difference = Z @ Z.T - K
-    largest = eigsh(difference, k=1, which="LM", return_eigenvectors=False, tol=1e-4)
+    difference = Z @ Z.T
+    difference -= K
     return {
         "error": float(np.linalg.norm(difference) / np.linalg.norm(K)),
-        "spectral_error": float(abs(largest[0]) / eigenvalues[0]),
+        "spectral_error": norm(difference) / largest,
     }
 
 
@@ -80,15 +84,15 @@ def floor(J: int, eigenvalues: Array) -> Row:
 
 def measure(options: Options, data: str, method: str, trial: int) -> Iterator[Row]:
     by = judged(options, data, trial)
-    for J in sizes(options):
-        if method == "best of this rank":
-            yield {"J": J} | floor(J, by.eigenvalues)
-            continue
-        feature_map = make_map(options, method, J, by.gamma, trial)
-        features, seconds = fit_timed(feature_map, by.rows.X, by.rows.y)
+    if method == "best of this rank":
+        eigenvalues = np.linalg.eigvalsh(by.K)[::-1]
+        yield from ({"J": J} | floor(J, eigenvalues) for J in sizes(options))
+        return
+    fitted = fit_sizes(options, data, by.rows, method, sizes(options), by.gamma, trial)
+    for J, features, seconds in fitted:
         yield (
             {"J": J}
-            | errors(np.asarray(features.transform(by.points)), by.K, by.eigenvalues)
+            | errors(np.asarray(features.transform(by.points)), by.K, by.largest)
             | {
                 "fit_seconds": seconds,
                 "microseconds_per_row": microseconds_per_row(features, by.points),

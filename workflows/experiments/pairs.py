@@ -39,8 +39,8 @@ def counts(options: Options, method: str) -> tuple[int, ...]:
     if options.quick:
         return (100, 1000) if method == SOME else (50, 200)
     if method == SOME:
-        return (100, 1000, 10_000, 20_000, 100_000, 1_000_000)
-    return (100, 300, 1000, 2000, 5000, 10_000)
+        return options.sizes or (100, 1000, 10_000, 20_000, 100_000, 1_000_000)
+    return (100, 300, 1000, 2000, 5000)
 
 
 def measure(options: Options, data: str, method: str, trial: int) -> Iterator[Row]:
@@ -69,7 +69,7 @@ def report(options: Options, results: Results) -> None:
     }
     sets = list(dict.fromkeys(row["data"] for row in results.rows))
     titles = [f"{titled(data)}: {drawn[x][1]}" for data in sets for x in drawn]
-    with one_figure(options, "pairs", titles, columns=2) as panels:
+    with one_figure(options.out, "pairs", titles, columns=2) as panels:
         for panel, (data, x) in zip(panels, [(d, x) for d in sets for x in drawn], strict=True):
             chosen = [row for row in drawn[x][0] if row["data"] == data]
             draw_lines(panel, chosen, x, xlabel=drawn[x][1], ylabel=ERROR)

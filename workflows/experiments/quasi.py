@@ -14,9 +14,8 @@ from harness import (
     Results,
     Row,
     cells_of,
-    fit_timed,
+    fit_sizes,
     lazy,
-    make_map,
     report_lines,
     run_trials,
     tuned,
@@ -29,17 +28,17 @@ METHODS = tuple(f"{draw}{kind}" for kind in ("", ", compressed") for draw in DRA
 
 
 def sizes(options: Options) -> tuple[int, ...]:
-    return (20, 60) if options.quick else (100, 300, 1000)
+    return options.sizes or ((20, 60) if options.quick else (100, 300, 1000))
 
 
 def measure(options: Options, data: str, method: str, trial: int) -> Iterator[Row]:
     rows, (gamma, _) = options.rows(data, trial), tuned(options, data)
     draw, *compressed = method.split(", ")
-    for J in sizes(options):
-        feature_map = make_map(
-            options, "RFM-GIGA" if compressed else "RFM", J, gamma, trial, sampling=draw
-        )
-        features, seconds = fit_timed(feature_map, rows.X, rows.y)
+    more = {"n_pairs": None, "n_rows": 500 if options.quick else 2000} if compressed else {}
+    name = "RFM-GIGA" if compressed else "RFM"
+    for J, features, seconds in fit_sizes(
+        options, data, rows, name, sizes(options), gamma, trial, sampling=draw, **more
+    ):
         ridge = rf.RidgeClassifier(alphas=(1e-3, 1e-2, 1e-1, 1.0, 10.0))
         ridge.fit(features.transform(lazy(rows.X)), lazy(rows.y))
         yield {

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from classification import fixed_map, learned
+from classification import fixed_maps, learned
 from harness import (
     Options,
     Results,
@@ -19,7 +19,6 @@ from harness import (
     cells_of,
     report_lines,
     run_trials,
-    tuned,
 )
 
 METHODS = ("RFM", "compressed, labels", "Nyström", "learned")
@@ -30,18 +29,20 @@ J = 300
 def counts(options: Options, n_rows: int) -> list[int]:
     if options.quick:
         return [500, 2000]
-    return [*(count for count in COUNTS if count < n_rows), n_rows]
+    wanted = options.sizes or COUNTS
+    return [*(count for count in wanted if count < n_rows), n_rows]
 
 
 def measure(options: Options, data: str, method: str, trial: int) -> Iterator[Row]:
-    rows, (gamma, C) = options.rows(data, trial), tuned(options, data)
+    rows = options.rows(data, trial)
     size = 40 if options.quick else J
     for count in counts(options, len(rows.X)):
         some = rows._replace(X=rows.X[:count], y=rows.y[:count])
         if method == "learned":
             yield {"rows": count} | learned(some, size, options.seed + trial)
         else:
-            yield {"rows": count} | fixed_map(options, some, method, size, gamma, C, trial)
+            for row in fixed_maps(options, data, some, method, [size], trial):
+                yield {"rows": count} | row
 
 
 def report(options: Options, results: Results) -> None:

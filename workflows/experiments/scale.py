@@ -139,7 +139,7 @@ def measure(options: Options, varied: str, value: int, trial: int) -> Iterator[R
 
 def report(options: Options, results: Results) -> None:
     shown = list(dict.fromkeys(r["varied"] for r in results.rows if r["varied"] != SCHEDULER))
-    with one_figure(options, "scale", [f"against {name}" for name in shown]) as panels:
+    with one_figure(options.out, "scale", [f"against {name}" for name in shown]) as panels:
         for panel, varied in zip(panels, shown, strict=True):
             lines = [
                 row | {"method": step}

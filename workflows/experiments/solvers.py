@@ -14,8 +14,7 @@ from harness import (
     Results,
     Row,
     cells_of,
-    fit_timed,
-    make_map,
+    fit_sizes,
     report_lines,
     run_trials,
     tuned,
@@ -34,19 +33,18 @@ METHODS = tuple(
 
 
 def sizes(options: Options) -> tuple[int, ...]:
-    return (20, 60) if options.quick else (50, 100, 200, 500, 1000)
+    return options.sizes or ((20, 60) if options.quick else (50, 100, 200, 500, 1000))
 
 
 def measure(options: Options, data: str, method: str, trial: int) -> Iterator[Row]:
     rows, (gamma, _) = options.rows(data, trial), tuned(options, data)
     solver, target, *refit = method.split(", ")
-    pairs = 2000 if options.quick else 20_000
-    for J in sizes(options):
-        feature_map = make_map(
-            options, "compressed", J, gamma, trial, solver=solver, target=target,
-            refit=bool(refit), refine=0, n_pairs=pairs,
-        )  # fmt: skip
-        features, seconds = fit_timed(feature_map, rows.X, rows.y)
+    n_rows = 500 if options.quick else 2000  # all pairs of them: as good as 20,000 random ones
+    fitted = fit_sizes(
+        options, data, rows, "compressed", sizes(options), gamma, trial, solver=solver,
+        target=target, refit=bool(refit), refine=0, n_rows=n_rows,
+    )  # fmt: skip
+    for J, features, seconds in fitted:
         error = rf.kernel_error(features, rows.X_test, n_points=5000, random_state=options.seed)
         yield {"J": J, "error": error, "fit_seconds": seconds}
 
