@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from dask import compute
+from dask.base import compute
 
 from rfcdask.data.content import content_checksum
 from rfcdask.data.dataset import Dataset

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 from data import Rows
+from figures import Row
 from harness import (
     Options,
     Results,
-    Row,
     cells_of,
     fit_sizes,
     lazy,

@@ -16,16 +16,13 @@ from typing import Any
 
 import numpy as np
 from data import Array, Rows
+from figures import Row, draw_lines, log_axis, one_figure
 from harness import (
     Options,
     Results,
-    Row,
     cells_of,
-    draw_lines,
     lazy,
-    log_axis,
     make_map,
-    one_figure,
     print_table,
     run_trials,
     tuned,

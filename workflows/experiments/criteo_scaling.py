@@ -19,15 +19,13 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from data import Array
+from figures import Row, draw_lines, one_figure
 from harness import (
     ERROR,
     Options,
     Results,
-    Row,
     cells_of,
-    draw_lines,
     make_map,
-    one_figure,
     print_table,
     run_trials,
 )

@@ -15,15 +15,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from data import titled
+from figures import Row, draw_lines, one_figure
 from harness import (
     Options,
     Results,
-    Row,
     cells_of,
-    draw_lines,
     make_map,
     model_bytes,
-    one_figure,
     print_table,
     run_trials,
 )

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 from data import Array, Rows
+from figures import Row
 from harness import (
     Options,
     Results,
-    Row,
     cells_of,
     fit_sizes,
     microseconds_per_row,

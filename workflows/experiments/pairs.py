@@ -12,17 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from data import titled
+from figures import Row, draw_lines, log_axis, one_figure
 from harness import (
     ERROR,
     Options,
     Results,
-    Row,
     cells_of,
-    draw_lines,
     fit_timed,
-    log_axis,
     make_map,
-    one_figure,
     print_table,
     run_trials,
     tuned,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from figures import Row
 from harness import (
     ERROR,
     Options,
     Results,
-    Row,
     cells_of,
     fit_sizes,
     lazy,

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from classification import fixed_maps, learned
+from figures import Row
 from harness import (
     Options,
     Results,
-    Row,
     cells_of,
     report_lines,
     run_trials,

@@ -22,7 +22,13 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import psutil
-from harness import Options, Results, Row, draw_lines, log_axis, one_figure, print_table, run_trials
+from figures import Row, draw_lines, log_axis, one_figure
+from harness import (
+    Options,
+    Results,
+    print_table,
+    run_trials,
+)
 
 import rfcdask as rf
 

@@ -19,10 +19,17 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from data import titled
-from harness import RESULTS, Results, Row, mean_and_spread, table_of
+from figures import Row
+from harness import (
+    RESULTS,
+    Results,
+    mean_and_spread,
+    table_of,
+)
 
 PAGE = Path(__file__).parents[1] / "RESULTS.md"
 _MARK = re.compile(
@@ -62,7 +69,7 @@ def versus(folder: Path, file: str, value: str, first: str, second: str) -> str:
         f"| data | {' or '.join(map(_title, names))} | {_title(other)} | difference | verdict |"
     ]
     lines.append("|---" * 5 + "|")
-    used = []
+    used: list[Row] = []
     for data, cells in _by_set(folder, file, value).items():
         ours = [(sign * cells[name]["mean"], name) for name in names if name in cells]
         if not ours or other not in cells:
@@ -115,7 +122,7 @@ def _trials(rows: list[Row]) -> str:
     return f"{counts[0]} trials" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} trials"
 
 
-KINDS = {"table": table, "sets": sets, "versus": versus}
+KINDS: dict[str, Callable[..., str]] = {"table": table, "sets": sets, "versus": versus}
 
 
 def fill(text: str, folder: Path = RESULTS) -> str:
