@@ -110,15 +110,48 @@ def consecutive_groups(n_blocks: int, size: int) -> list[range]:
 
 
 def stream_groups(
-    executor: Executor, blocks: Blocks, groups: Sequence[Sequence[int]], ahead: int
+    executor: Executor,
+    blocks: Blocks,
+    groups: Sequence[Sequence[int]],
+    ahead: int,
+    held: dict[int, Handle] | None = None,
 ) -> Iterator[tuple[int, list[Handle]]]:
     """Yield ``(number, handles)`` of each group of blocks, in order.
 
     Besides the blocks of the group in use at most `ahead` more are computed or waiting. The
-    blocks of a group are let go when the next group is asked for.
+    blocks of a group are let go when the next group is asked for. Blocks that are `held` are not
+    computed again; all of them are let go in the end.
     """
-    started = (executor.block(blocks, index) for group in groups for index in group)
-    yield from enumerate(executor.in_groups(started, map(len, groups), ahead))
+    held = {} if held is None else held
+    started = (
+        held.pop(index) if index in held else executor.block(blocks, index)
+        for group in groups
+        for index in group
+    )
+    try:
+        yield from enumerate(executor.in_groups(started, map(len, groups), ahead))
+    finally:
+        while held:
+            executor.release(held.popitem()[1])
+
+
+def stream_and_hold(
+    executor: Executor, blocks: Blocks, indices: Sequence[int], n_held: int
+) -> tuple[Iterator[tuple[int, Handle]], dict[int, Handle]]:
+    """Return a stream of ``(index, handle)`` and what it holds: the first `n_held` of the blocks.
+
+    They come last, and are not let go: `stream_groups` takes them as they are.
+    """
+    held: dict[int, Handle] = {}
+
+    def stream() -> Iterator[tuple[int, Handle]]:
+        others = [(index,) for index in indices[n_held:]]
+        for number, (handle,) in stream_groups(executor, blocks, others, executor.threads):
+            yield others[number][0], handle
+        held.update((index, executor.block(blocks, index)) for index in indices[:n_held])
+        yield from list(held.items())
+
+    return stream(), held
 
 
 def stream_folds(

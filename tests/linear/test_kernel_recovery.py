@@ -78,7 +78,7 @@ seen = []
 def count(block):
     if block.size:
         seen.append(1)
-    if len(seen) > 110 and first_time(folder, "killed"):  # in the second of three epochs
+    if len(seen) > 65 and first_time(folder, "killed"):  # in the second of three epochs
         os.kill(os.getpid(), number)
     return block
 Z = X.map_blocks(count, meta=np.empty((0, 0), np.float32))

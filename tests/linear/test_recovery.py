@@ -17,7 +17,7 @@ from distributed import Client, LocalCluster
 
 import rfcdask as rf
 from rfcdask.kernels.arrays import Array
-from rfcdask.linear.sgd import training
+from rfcdask.linear.sgd import base, training
 from rfcdask.linear.sgd.checkpoint import Checkpoint
 from rfcdask.linear.sgd.step import (
     TrainingConfig,
@@ -176,6 +176,31 @@ def test_resuming_from_any_checkpoint(
     assert np.array_equal(resumed.coef_, undisturbed.coef_)
     assert resumed.history_ == undisturbed.history_
     assert not path.exists()
+
+
+def test_penalties_that_were_dropped_stay_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "DECIDE_ROWS", 1500)  # half of the first of three epochs
+    X, y = data()
+    path, widths = tmp_path / "run.ckpt", []
+    alphas = {"alphas": [10.0, 1e-3, 1.0, 0.1], "early_stopping": True, "patience": 9}
+    undisturbed = model(**alphas).fit(X, y)
+
+    def interrupted(state: TrainingState, *args: Any) -> TrainingState:
+        widths.append(state.W.shape[1])
+        if len(widths) == 7:
+            raise InterruptedRunError
+        return train_on_blocks(state, *args)
+
+    monkeypatch.setattr(training, "train_on_blocks", interrupted)
+    with pytest.raises(InterruptedRunError):
+        model(checkpoint=path, checkpoint_every=8, **alphas).fit(X, y)
+    resumed = model(checkpoint=path, checkpoint_every=8, **alphas).fit(X, y)
+    assert widths[:6] == [12, 12, 6, 6, 6, 3]  # three classes: four, two and one penalty
+    assert set(widths[6:]) == {3}
+    assert resumed.alpha_ == undisturbed.alpha_ == 1e-3
+    assert np.array_equal(resumed.coef_, undisturbed.coef_)
 
 
 SCRIPT = """

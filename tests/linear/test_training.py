@@ -109,6 +109,18 @@ def test_the_choice_can_be_set(persist: bool) -> None:
     assert work.calls == N_BLOCKS if persist else work.calls >= RECOMPUTED
 
 
+@pytest.mark.parametrize(
+    "model",
+    [rf.SGDClassifier(alpha=1e-3, epochs=1), rf.KernelClassifier(5, gamma=0.1, epochs=1)],
+    ids=["sgd", "kernel"],
+)
+def test_one_epoch_reads_each_block_once(model: Any) -> None:
+    work = Work()
+    with dask.config.set(scheduler="synchronous"):
+        model.fit(work.features(), blobs(2000, 6, 2)[1])
+    assert work.calls == N_BLOCKS  # also for the sample that comes before
+
+
 def test_dear_features_are_kept() -> None:
     work = Work(seconds=0.02)  # against microseconds of reading 5 kB again
     train("auto", work)

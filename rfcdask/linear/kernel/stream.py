@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rfcdask.execution.blocks import Blocks, stream_groups
-from rfcdask.execution.executor import Executor
+from rfcdask.execution.blocks import Blocks, stream_and_hold, stream_groups
+from rfcdask.execution.executor import Executor, Handle
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import (
     Array,
@@ -98,6 +98,7 @@ class TrainingSample(NamedTuple):
     training: TrainingRows
     held: TrainingRows
     held_of: dict[int, IntArray]  # rows of each block that are held out
+    blocks: dict[int, Handle]  # those that the first epoch begins with, as far as it has not
 
 
 def draw_sample(
@@ -106,20 +107,22 @@ def draw_sample(
     """Take rows from many blocks, at random within each, and hold some of them out."""
     chosen = _blocks_to_sample(blocks, seed, n_rows + n_held)
     share = min((n_rows + n_held) / sum(blocks.rows[index] for index in chosen), 1.0)
-    singles = [(index,) for index in chosen]
-    parts, places = [], []
-    for number, (block,) in stream_groups(executor, blocks, singles, executor.threads):
-        task = executor.call(_pick, read, seed, chosen[number], share, block)
-        rows, part = executor.result(task)
+    mixed = blocks_mixed(len(blocks), blocks.nbytes)
+    n_blocks = mixed + max(mixed, executor.threads)  # as many as are in memory in training
+    stream, first = stream_and_hold(executor, blocks, chosen, n_blocks)
+    picked = {}
+    for index, block in stream:
+        task = executor.call(_pick, read, seed, index, share, block)
+        picked[index] = executor.result(task)
         executor.release(task)
-        parts.append(part)
-        places.append(np.stack([np.full(len(rows), chosen[number]), rows], axis=1))
-    found, place = join_rows(parts), np.concatenate(places)
+    found = join_rows([picked[index][1] for index in chosen])
+    places = [(index, picked[index][0]) for index in chosen]
+    place = np.concatenate([np.stack([np.full(len(r), k), r], axis=1) for k, r in places])
     order = np.random.default_rng([seed, 6]).permutation(len(place))
     # Both parts stand in random order, so that a beginning of each is a smaller sample.
     held, training = order[:n_held], order[n_held:]
     held_of = {int(k): np.sort(rows) for k, rows in _by_block(place[held])}
-    return TrainingSample(found.take(training), found.take(held), held_of)
+    return TrainingSample(found.take(training), found.take(held), held_of, first)
 
 
 def _by_block(place: IntArray) -> list[tuple[int, IntArray]]:
@@ -262,10 +265,8 @@ class KernelTrainingLoop:
         """Go once through all blocks, from a group on, and return the new state."""
         mixed = blocks_mixed(len(blocks), blocks.nbytes)
         groups = epoch_groups(len(blocks), mixed, self.seed, epoch)[first_group:]
-        since = 0
-        for offset, handles in stream_groups(
-            executor, blocks, groups, max(mixed, executor.threads)
-        ):
+        since, ahead = 0, max(mixed, executor.threads)
+        for offset, handles in stream_groups(executor, blocks, groups, ahead, self.sample.blocks):
             numbers, number = tuple(groups[offset]), first_group + offset
             held = {k: rows for k, rows in self.sample.held_of.items() if k in numbers}
             fixed = (self.training, self.read, held, self.seed, (epoch, number), numbers)

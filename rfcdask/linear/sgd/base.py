@@ -28,6 +28,8 @@ from rfcdask.linear.sgd.training import TrainingLoop
 AUTO_C = (8.0, 1.0, 32.0, 256.0)
 """Of ``alpha="auto"``: models for all of these C are trained at once on the same features, and rows
 held out choose one; the first where too few could be held out to tell."""
+DECIDE_ROWS, DECIDE_SHARE = 2**18, 1 / 16
+"""Rows to learn from before the worse half of several penalties is dropped; and share of all."""
 ROW_VISITS, LEAST_EPOCHS, MOST_EPOCHS = 300_000, 5, 200
 """Rows that ``epochs="auto"`` learns from at least, counted once per epoch; and bounds of it."""
 LEAST_HELD_OUT, MOST_HELD_OUT = 50, 10_000
@@ -146,11 +148,13 @@ class BaseSGD(EpochModel):
             held_out = min(float(self.validation_fraction), MOST_HELD_OUT / n)
         batch_size = _auto_batch_size(n) if self.batch_size == "auto" else int(self.batch_size)
         steps_per_epoch = sum(-(-size // batch_size) for size in X.chunks[0])
+        n_steps = float(steps_per_epoch * self._count_epochs(n) + 1)
         return TrainingConfig(
             alpha=alphas[0],
             alphas=alphas,
             eta0=float(self.eta0),
-            n_steps=float(steps_per_epoch * self._count_epochs(n) + 1),
+            n_steps=n_steps,
+            decide_at=max(DECIDE_ROWS / batch_size, DECIDE_SHARE * n_steps),
             batch_size=batch_size,
             seed=seed,
             fit_intercept=bool(self.fit_intercept),
@@ -171,7 +175,7 @@ class BaseSGD(EpochModel):
                 raise ValueError(
                     "Too few rows to hold some out; give one alpha instead of several."
                 )
-            return tuple(float(alpha) for alpha in self.alphas)
+            return tuple(dict.fromkeys(float(alpha) for alpha in self.alphas))
         if self.alpha != "auto":
             return (float(self.alpha),)
         few = n_rows * self.validation_fraction < LEAST_HELD_OUT
@@ -240,8 +244,9 @@ class BaseSGD(EpochModel):
         if len(config.penalties) > 1:
             self.alpha_ = loop.history[-1].get("alpha", config.alpha)
         k = config.n_outputs
-        own = slice((first := config.penalties.index(self.alpha_) * k), first + k)
-        state = loop.state._replace(W=loop.state.W[:, own], mean=loop.state.mean[:, own])
+        number = config.left(loop.state).index(config.penalties.index(self.alpha_))
+        own = slice(number * k, (number + 1) * k)
+        state = loop.state._replace(W=loop.state.W[:, own], mean=loop.state.mean[:, own], left=())
         best = state.mean if self.average else state.W
         self.coef_ = np.ascontiguousarray(best[:-1].T)
         self.intercept_ = best[-1] * config.fit_intercept

@@ -65,8 +65,10 @@ class Checkpoint:
         about, arrays = self._read()
         self._require_same_run(about)
         with self._faults():
-            losses = {"held_out_loss": np.asarray(about["scalars"]["held_out_loss"], float)}
-            state = TrainingState(**(about["scalars"] | losses | arrays))
+            scalars = dict(about["scalars"])
+            scalars["held_out_loss"] = np.asarray(scalars["held_out_loss"], float)
+            scalars["left"] = tuple(scalars.get("left", ()))
+            state = TrainingState(**(scalars | arrays))
             epoch, group = map(int, about["position"])
             return state, (epoch, group), list(about["history"])
 

@@ -43,8 +43,10 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
         Strength of the penalty ``alpha / 2 ||coef||^2`` beside the *mean* loss. A given C of
         ``LinearSVC`` is ``alpha = 1 / (C n_rows)``. "auto" trains models for C of 1, 8, 32 and 256
         at once, on the same features, and takes the one with the smallest loss on rows held out:
-        `validation_fraction` of them, at most 10,000. Where there are fewer than 100,000 rows, the
-        model is then trained again on all of them; where there are too few to hold any out, C is 8.
+        `validation_fraction` of them, at most 10,000. After 262,144 rows, or a sixteenth of all
+        that are learned from, the worse half of the models is dropped, after twice as many half
+        of those left. Where there are fewer than 100,000 rows, the model is then trained again on
+        all of them; where there are too few to hold any out, C is 8.
     alphas : sequence of float, optional
         The penalties to choose from in that way.
     epochs : int or "auto"

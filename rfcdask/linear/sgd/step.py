@@ -69,8 +69,9 @@ class TrainingState(NamedTuple):
     step: int = 0
     loss: float = 0.0  # summed over the rows of this epoch so far
     rows: float = 0.0
-    held_out_loss: Array | float = 0.0  # of each penalty
+    held_out_loss: Array | float = 0.0  # of each penalty that is left
     held_out_rows: float = 0.0
+    left: tuple[int, ...] = ()  # numbers of the penalties that are still trained with; none: all
 
     @classmethod
     def zero(cls, n_features: int, n_columns: int) -> Self:
@@ -99,18 +100,32 @@ class TrainingConfig:
     classes: Array = field(default_factory=lambda: np.zeros(0))
     class_weights: Array = field(default_factory=lambda: np.ones(0))
     alphas: tuple[float, ...] = ()  # penalties trained with at once; none stands for `alpha` alone
+    decide_at: float = np.inf  # steps after which half of the penalties is left, a quarter after 2x
 
     @property
     def penalties(self) -> tuple[float, ...]:
-        """The penalty of each model that is trained."""
+        """The penalty of each model that is trained in the beginning."""
         return self.alphas or (self.alpha,)
+
+    def left(self, state: TrainingState) -> tuple[int, ...]:
+        """Return the numbers of the penalties that a state still has models of."""
+        return state.left or tuple(range(len(self.penalties)))
+
+    def n_left(self, step: int) -> int:
+        """Return how many penalties are trained with after so many steps."""
+        count, decide_at = len(self.penalties), self.decide_at
+        while count > 1 and step >= decide_at:
+            count, decide_at = (count + 1) // 2, 2 * decide_at
+        return count
 
     @property
     def is_classifier(self) -> bool:
         """Whether targets are classes."""
         return self.loss < SQUARED
 
-    def step_parameters(self, P: Preconditioner | DiagonalPreconditioner) -> StepParameters:
+    def step_parameters(
+        self, P: Preconditioner | DiagonalPreconditioner, left: Sequence[int] = (0,)
+    ) -> StepParameters:
         """Return what the kernel needs, with the step size that the noise of a batch allows."""
         share = self.batch_size / (self.batch_size + P.spread)
         eta = self.eta0 * STEP_GAIN.get(self.loss, 1.0) * share
@@ -119,7 +134,7 @@ class TrainingConfig:
             self.loss,
             self.epsilon,
             self.n_outputs,
-            np.repeat(np.array(self.penalties), self.n_outputs),
+            np.repeat([self.penalties[number] for number in left], self.n_outputs),
             eta,
             self.n_steps,
             self.batch_size,
@@ -263,30 +278,43 @@ def train_on_blocks(
     """
     parts = [_prepare(config, block, i) for block, i in zip(blocks, indices, strict=True)]
     which, rows, targets = _shuffle(parts, config, epoch, number)
-    W, mean = state.W.copy(), state.mean.copy()
-    step, loss = state.step, 0.0
-    params = config.step_parameters(P)
-    size = _rows_at_once(parts[0].X, W.shape[0], config.batch_size)
+    state = state._replace(W=state.W.copy(), mean=state.mean.copy(), left=config.left(state))
+    params = config.step_parameters(P, state.left)
+    size = _rows_at_once(parts[0].X, state.W.shape[0], config.batch_size)
     run: Any = run_steps if isinstance(P, Preconditioner) else run_sparse_steps
     for start, Z in _chunks([part.X for part in parts], which, rows, size):
         some = Targets(*(column[start : start + size] for column in targets))
-        step, bad, more = run(Z, some, W, mean, step, params, P)
+        step, bad, more = run(Z, some, state.W, state.mean, state.step, params, P)
         if bad >= 0:
             k = int(which[start + bad])
             raise _diverged(parts[k].X, indices[k], config)
-        loss += more
-    held_out_loss, held_out_weight = np.zeros(len(config.penalties)), 0.0
-    for part in parts if config.validation_fraction > 0 else ():
-        held_out_loss += _held_out_loss(part, mean, config)
-        held_out_weight += float(part.targets.weights[part.held_out].sum(dtype=np.float64))
-    return TrainingState(
-        W,
-        mean,
-        int(step),
-        state.loss + float(loss),
-        state.rows + float(targets.weights.sum(dtype=np.float64)),
-        state.held_out_loss + held_out_loss,
-        state.held_out_rows + held_out_weight,
+        state = state._replace(step=int(step), loss=state.loss + float(more))
+        if len(state.left) > (n_left := config.n_left(state.step)):
+            state = _keep_best(_judge(state, parts, config), n_left, config.n_outputs)
+            params = config.step_parameters(P, state.left)
+    if config.validation_fraction > 0:
+        state = _judge(state, parts, config)
+    return state._replace(rows=state.rows + float(targets.weights.sum(dtype=np.float64)))
+
+
+def _judge(state: TrainingState, parts: Sequence[_Block], config: TrainingConfig) -> TrainingState:
+    """Add the loss of the rows held out of some blocks, under the mean model of each penalty."""
+    weights = [part.targets.weights[part.held_out].sum(dtype=np.float64) for part in parts]
+    return state._replace(
+        held_out_loss=state.held_out_loss + sum(_held_out_loss(p, state, config) for p in parts),
+        held_out_rows=state.held_out_rows + float(sum(weights)),
+    )
+
+
+def _keep_best(state: TrainingState, count: int, n_outputs: int) -> TrainingState:
+    """Return the state with the models of `count` penalties, the best on rows held out so far."""
+    kept = np.sort(np.argsort(state.held_out_loss, kind="stable")[:count])  # NaN comes last
+    columns = (kept[:, None] * n_outputs + np.arange(n_outputs)).ravel()
+    return state._replace(
+        W=np.ascontiguousarray(state.W[:, columns]),
+        mean=np.ascontiguousarray(state.mean[:, columns]),
+        held_out_loss=np.asarray(state.held_out_loss)[kept],
+        left=tuple(state.left[k] for k in kept),
     )
 
 
@@ -333,12 +361,12 @@ def _take(columns: Sequence[Array], block_of: Array, row_of: Array) -> Array:
     return np.asarray(np.concatenate(columns)[offsets[block_of] + row_of])
 
 
-def _held_out_loss(part: _Block, mean: Array, config: TrainingConfig) -> Array:
+def _held_out_loss(part: _Block, state: TrainingState, config: TrainingConfig) -> Array:
     """Return the summed loss of the rows held out, under the mean model of each penalty."""
-    rows = np.flatnonzero(part.held_out)
+    rows, mean = np.flatnonzero(part.held_out), state.mean
     targets = Targets(*(column[rows] if len(column) else column for column in part.targets))
     size = _rows_at_once(part.X, len(mean), 1)
-    losses, k = np.zeros(len(config.penalties)), config.n_outputs
+    losses, k = np.zeros(len(state.left)), config.n_outputs
     for start, Z in _chunks([part.X], np.zeros(len(rows), np.int8), rows, size):
         scores = Z @ mean[:-1].astype(np.float32)
         scores += (mean[-1] * config.fit_intercept).astype(np.float32)

@@ -15,10 +15,10 @@ import dask
 import numpy as np
 from dask.utils import parse_bytes
 
-from rfcdask.execution.blocks import Blocks, stream_groups
+from rfcdask.execution.blocks import Blocks, stream_and_hold, stream_groups
 from rfcdask.execution.cluster import current_client
 from rfcdask.execution.dask_internals import memory_of_machine
-from rfcdask.execution.executor import Executor, persist
+from rfcdask.execution.executor import Executor, Handle, persist
 from rfcdask.execution.failures import workers_of
 from rfcdask.execution.progress import Reporter, track
 from rfcdask.features.lazy import FeatureArray
@@ -93,6 +93,8 @@ class TrainingLoop:
         self.state, self.progress = state, progress
         self.history: History = []
         self.mixed = blocks_mixed(len(blocks), blocks.nbytes)
+        self.ahead = max(self.mixed, executor.threads)
+        self._held: dict[int, Handle] = {}  # blocks that the first epoch begins with
 
     def run(self, epochs: range, patience: int = 0, tol: float = 0.0) -> None:
         """Go through some epochs, from the checkpoint on where there is one.
@@ -125,7 +127,8 @@ class TrainingLoop:
         """Start estimating the preconditioner on rows of the first blocks of the first epoch.
 
         A geometry found on rows of one kind makes steps on others far too long. The rows therefore
-        come from many places, a few of each block, and only they are kept.
+        come from many places, a few of each block. Only they are kept, and as many blocks as are in
+        memory when training begins: with those.
         """
         config, executor = self.config, self.executor
         wanted = preconditioner_rows(self.state.W.shape[0] - 1)
@@ -138,21 +141,22 @@ class TrainingLoop:
             if n_rows >= wanted and len(chosen) >= least:
                 break
         fraction = min(wanted / n_rows, 1.0)
-        singles = [(index,) for index in chosen]
-        samples = [
-            executor.call(sample_rows, config, chosen[number], fraction, block)
-            for number, (block,) in stream_groups(executor, self.blocks, singles, executor.threads)
-        ]
-        handle = executor.call(preconditioner_from, config, *samples)
-        for sample in samples:
+        n_held = self.mixed + self.ahead
+        found, self._held = stream_and_hold(executor, self.blocks, chosen, n_held)
+        samples = {
+            index: executor.call(sample_rows, config, index, fraction, block)
+            for index, block in found
+        }
+        handle = executor.call(preconditioner_from, config, *(samples[k] for k in chosen))
+        for sample in samples.values():
             executor.release(sample)
         return handle
 
     def _run_epoch(self, epoch: int, first_group: int, reporter: Reporter) -> None:
         groups = epoch_groups(len(self.blocks), self.mixed, self.config.seed, epoch)[first_group:]
-        ahead = max(self.mixed, self.executor.threads)
         since = 0
-        for offset, handles in stream_groups(self.executor, self.blocks, groups, ahead):
+        stream = stream_groups(self.executor, self.blocks, groups, self.ahead, self._held)
+        for offset, handles in stream:
             indices, number = tuple(groups[offset]), first_group + offset
             arguments = (self.state, self.config, self._handle, indices, epoch, number)
             task = self.executor.call(train_on_blocks, *arguments, *handles)
@@ -174,7 +178,8 @@ class TrainingLoop:
         if state.held_out_rows:
             losses = np.atleast_1d(state.held_out_loss) / state.held_out_rows
             entry["held_out_loss"] = float(np.nanmin(losses))
-            entry["alpha"] = self.config.penalties[int(np.nanargmin(losses))]
+            best = self.config.left(state)[int(np.nanargmin(losses))]
+            entry["alpha"] = self.config.penalties[best]
         self.history.append(entry)
         self.state = state._replace(loss=0.0, rows=0.0, held_out_loss=0.0, held_out_rows=0.0)
         reporter.note(f"epoch {epoch + 1}, loss {entry['loss']:.4g}")
