@@ -109,7 +109,13 @@ class Location:
         text = path_text(path)
         if not is_url(text):
             text = str(Path(text.rpartition("://")[2]).expanduser().absolute())
-        return cls(text.rstrip("/"), tuple(sorted((options or {}).items())))
+        named = isinstance(options, Mapping) and all(isinstance(name, str) for name in options)
+        if options is not None and not named:
+            raise DataError(
+                "storage_options is no dictionary of options by name: give those that the file "
+                "system of the address takes, or leave it out."
+            )
+        return cls(text.rstrip("/"), tuple(sorted(dict(options or {}).items())))
 
     def __str__(self) -> str:
         return str(redacted(self.url))

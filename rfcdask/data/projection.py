@@ -77,7 +77,11 @@ def save_projection(group: zarr.Group, projection: SparseProjection) -> None:
     folder.attrs.update({"shape": list(projection.matrix.shape), "seed": projection.seed})
     for name in ("data", "indices", "indptr"):
         values = np.asarray(getattr(projection.matrix, name))
-        folder.create_array(name, data=values, compressors=codecs("zstd"))
+        array = folder.create_array(
+            name, shape=values.shape, dtype=values.dtype, compressors=codecs("zstd")
+        )
+        # A chunk of zeros is a file too: one that is not there has been lost.
+        array.with_config({"write_empty_chunks": True})[:] = values
 
 
 def load_projection(location: Location, manifest: Manifest | None = None) -> SparseProjection:

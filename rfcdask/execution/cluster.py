@@ -111,6 +111,8 @@ def connect(
 def current_client(client: Any = None) -> Any:
     """Return `client`, else the current distributed client, else None. Starts nothing."""
     if client is not None:
+        if not hasattr(client, "submit"):
+            raise TypeError(f"client={client!r} is no distributed.Client: see rfcdask.connect.")
         return client
     # A default client writes itself into Dask's configuration; another scheduler there counts more.
     chosen = dask.config.get("scheduler", None)

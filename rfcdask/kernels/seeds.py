@@ -26,7 +26,13 @@ def seed_of(random_state: RandomState) -> int:
         return int(random_state.integers(2**31))
     from sklearn.utils import check_random_state  # workers do without scikit-learn
 
-    return int(check_random_state(random_state).randint(2**31 - 1))
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError as error:
+        raise ValueError(
+            f"random_state={random_state!r} is neither a whole number from 0 on nor a generator "
+            "of numpy nor None."
+        ) from error
 
 
 def stream(seed: int, name: str) -> np.random.Generator:

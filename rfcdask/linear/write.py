@@ -25,7 +25,14 @@ from rfcdask.execution.executor import open_executor
 from rfcdask.execution.progress import track
 from rfcdask.features.lazy import FeatureArray
 from rfcdask.kernels.arrays import Array, DaskArray
-from rfcdask.persist.files import UNFINISHED, disk_errors, exclusive_lock, lock_path, replace_folder
+from rfcdask.persist.files import (
+    UNFINISHED,
+    disk_errors,
+    exclusive_lock,
+    lock_path,
+    replace_folder,
+    require_flag,
+)
 
 _RECORDS = ".write"
 """Folder of an unfinished array that says what is written; it goes when the array is done."""
@@ -63,6 +70,7 @@ def write_zarr(
     progress : bool, str or callable, optional
         See :func:`rfcdask.execution.progress.track`.
     """
+    require_flag("overwrite", overwrite)
     require_known_rows(rows, "rows")
     rows = one_column_block(rows)
     if isinstance(rows, FeatureArray) and not _are_even(rows.chunks[0]):

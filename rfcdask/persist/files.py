@@ -77,6 +77,12 @@ def disk_errors(
         raise (DestinationError(error.errno, said) if kind is None else kind(said)) from error
 
 
+def require_flag(name: str, value: Any) -> None:
+    """Refuse a text such as "no", which counts as true, where something may be replaced."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name}={value!r} is neither True nor False.")
+
+
 @contextmanager
 def atomic_file(
     path: Path,

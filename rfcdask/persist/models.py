@@ -30,7 +30,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 from rfcdask._version import __version__
 from rfcdask.kernels import KERNELS, Kernel
 from rfcdask.kernels.arrays import Array, is_sparse
-from rfcdask.persist.files import atomic_folder, disk_errors, follow_link
+from rfcdask.persist.files import atomic_folder, disk_errors, follow_link, require_flag
 from rfcdask.persist.shapes import check_state
 from rfcdask.persist.untrusted import check_zarr, faults_as, read_json, require_plain
 
@@ -90,6 +90,7 @@ def save(
         :func:`describe` gives it back.
     """
     _check_class(obj)
+    require_flag("overwrite", overwrite)
     target = follow_link(Path(path))
     if os.path.exists(target) and not (overwrite and _is_model(target)):
         raise FileExistsError(

@@ -35,6 +35,12 @@ HIDDEN = "***"
 _AUTHORITY = re.compile(r"(?<=://)[^\s/?#]*@")
 # Keys of AWS hold slashes, which end the authority of a URL; a number after the colon is a port.
 _SLASHED = re.compile(r"(?<=://)[^\s/?#@:]*:(?!\d{1,5}[/?#'\"<>])[^\s@]*@")
+# Buckets have no port. Of http a number and a slash may begin a password too: it is taken for one
+# where what stands before the colon has no dot, and a host with a path comes after the @.
+_NUMBERED = re.compile(
+    r"((?:s3[an]?|gc?s|az|abfss?)://)[^\s/?#@:]*:\S*@"
+    r"|((?:https?|s?ftp)://)(?!localhost:)[^\s/?#@:.]+:\d{1,5}/[^\s@]*@(?=[\w.-]+(?::\d+)?/)"
+)
 _SECRET = (
     r"x-(?:amz|goog)-[\w-]+|awsaccesskeyid|googleaccessid|sig|auth|"
     r"[\w.-]*(?:signature|credential|token|secret|passw(?:or)?d|pwd|authorization|"
@@ -247,6 +253,7 @@ def redacted(value: Any) -> Any:
     if isinstance(value, str):
         # The last part of a URL alone, such as the name of a file, still has its query.
         bare = _SLASHED.sub(f"{HIDDEN}@", _AUTHORITY.sub(f"{HIDDEN}@", value))
+        bare = _NUMBERED.sub(rf"\g<1>\g<2>{HIDDEN}@", bare)
         return _QUERY.sub(rf"\g<1>{HIDDEN}", bare)
     if isinstance(value, dict):
         return {key: redacted(item) for key, item in value.items()}

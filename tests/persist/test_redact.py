@@ -31,6 +31,10 @@ SIGNATURE = "5e1f9ab0"
     [
         ("s3://AK:sec@bucket/x", "s3://***@bucket/x"),
         ("s3://AK:se/c+r@bucket/x", "s3://***@bucket/x"),
+        ("s3://AK:12/cr@bucket/x", "s3://***@bucket/x"),
+        ("s3://AK:12/c@r@bucket", "s3://***@bucket"),
+        ("https://me:123/abc@example.org/x.csv", "https://***@example.org/x.csv"),
+        ("cannot open http://me:1/a@host:81/x", "cannot open http://***@host:81/x"),
         ("https://u:p@ss@host/x", "https://***@host/x"),
         ("https://token@host/x", "https://***@host/x"),
         ("https://u:p'q\"<r>s@host/x", "https://***@host/x"),
@@ -56,6 +60,9 @@ def test_credentials_are_hidden(text: str, shown: str) -> None:
     [
         "https://host:8080/a@b.csv",
         "s3://bucket/a:b@c.zarr",
+        "http://example.org:8080/me@corp/x.csv",
+        "http://localhost:9000/me@corp/x.csv",
+        "http://127.0.0.1:9000/me@corp/x.csv",
         "tcp://127.0.0.1:8786",
         "me@example.org",
         "https://h/x?versionId=3&monkey=2",

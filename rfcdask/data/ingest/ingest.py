@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -41,18 +42,23 @@ from rfcdask.data.sources.detect import opened_source
 from rfcdask.data.sources.labels import TASKS
 from rfcdask.data.store import open_location
 from rfcdask.execution.cluster import current_client
+from rfcdask.kernels.seeds import seed_of
 from rfcdask.persist.files import UNFINISHED, backup_of, replace_folder, restore_backup
 from rfcdask.persist.untrusted import redacted
 
-_FLAGS = {
+NAN = ("auto", "raise", "drop", "drop-unlabelled")
+_CHOICES = {
+    "task": TASKS,
+    "nan": NAN,
     "shuffle": (True, False),
+    "overwrite": (True, False),
     "header": (True, False, None),
     "zero_based": (True, False, "auto"),
     "sparse": (True, False, "auto"),
+    "compressor": COMPRESSORS,
 }
 SPARSE_GAIN = 10
 """Sparse rows are stored as such where dense ones would take this many times their bytes."""
-NAN = ("auto", "raise", "drop", "drop-unlabelled")
 
 
 def ingest(
@@ -166,24 +172,25 @@ def ingest(
     """
     options = {
         "label": redacted(label) if isinstance(label, str | int | None) else tokenize(label),
-        "shuffle": shuffle,
+        "shuffle": _choice("shuffle", shuffle),
         "project": _number("project", project, int),
         # A generator moves on between calls, so the seed that was drawn from it first is kept.
-        "random_state": random_state if isinstance(random_state, int) else None,
-        "task": task,
-        "nan": nan,
+        "random_state": None if _moves_on(random_state) else seed_of(random_state),
+        "task": _choice("task", task),
+        "nan": _choice("nan", nan),
         "dtype": None if dtype is None else _type_name(dtype),
         "scale": _number("scale", scale, float),
         "n_columns": _number("n_columns", n_columns, int),
-        "zero_based": zero_based,
+        "zero_based": _choice("zero_based", zero_based),
         "delimiter": delimiter,
-        "header": header,
-        "compressor": compressor,
+        "header": _choice("header", header),
+        "compressor": _choice("compressor", compressor),
         "block_bytes": size_in_bytes(block_size),
-        "sparse": sparse,
+        "sparse": _choice("sparse", sparse),
     }
     _check(options)
-    if sparse == "auto":
+    overwrite = _choice("overwrite", overwrite)
+    if options["sparse"] == "auto":
         del options["sparse"]  # an ingest that was begun before there was a choice goes on
     names, table = _checked_columns(columns)
     if names is not None:
@@ -247,19 +254,26 @@ def _paths(rows: Source) -> list[str]:
     return [name.rpartition("[")[0] or name for name in rows.names if os.path.isabs(name)]
 
 
+def _choice(name: str, value: Any) -> Any:
+    """Return one of the values that an option may have, as Python writes it."""
+    value = bool(value) if isinstance(value, np.bool_) else value
+    for known in _CHOICES[name]:
+        if type(value) is type(known) and value == known:
+            return known
+    raise DataError(f"{name}={value!r} is not one of {_CHOICES[name]}.")
+
+
+def _moves_on(random_state: Any) -> bool:
+    kinds = (np.random.Generator, np.random.RandomState, ModuleType)  # numpy.random itself
+    return random_state is None or isinstance(random_state, kinds)
+
+
 def _check(options: dict[str, Any]) -> None:
-    task, nan, scale = options["task"], options["nan"], options["scale"]
-    if task not in TASKS:
-        raise DataError(f"task={task!r} is not one of {TASKS}.")
-    if nan not in NAN:
-        raise DataError(f"nan={nan!r} is not one of {NAN}.")
+    scale, delimiter = options["scale"], options["delimiter"]
     if scale is not None and not 0 < abs(scale) < float("inf"):
         raise DataError(f"scale={scale} is no finite factor other than 0.")
-    for name, known in _FLAGS.items():
-        if (flag := options[name]) not in known:
-            raise DataError(f"{name}={flag!r} is not one of {known}.")
-    if options["compressor"] not in COMPRESSORS:
-        raise DataError(f"compressor={options['compressor']!r} is not one of {COMPRESSORS}.")
+    if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
+        raise DataError(f"delimiter={delimiter!r} is not one character.")
     if (project := options["project"]) is not None and project < 1:
         raise DataError(f"project={project}: give the number of columns to keep, at least 1.")
     if options["sparse"] is True and project is not None:

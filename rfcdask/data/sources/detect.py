@@ -63,7 +63,7 @@ _PAIR = re.compile(rb"^\s*\S+(\s+qid:\d+)?(\s+\d+:\S+)*\s*(#.*)?$")
 @contextmanager
 def opened_source(source: Any, format: str | None, label: Any) -> Iterator[Source]:
     """Make a source of rows; what had to be unpacked for it is removed afterwards."""
-    if format is not None and format not in FORMATS:
+    if format is not None and str(format) not in FORMATS:
         raise DataError(f"format={format!r} is not one of {FORMATS}.")
     listed = source if isinstance(source, list | tuple) else [source]
     remote = [path for path in listed if isinstance(path, str) and is_url(path)]

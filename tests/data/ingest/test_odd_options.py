@@ -1,0 +1,109 @@
+"""Options of the wrong kind: one sentence that names the option, before anything is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rfcdask as rf
+from rfcdask.data import DataError
+from rfcdask.linear.write import write_zarr
+
+X = np.random.default_rng(0).normal(size=(40, 4))
+Y = np.arange(40) % 2
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("shuffle", "no"),
+        ("shuffle", 1),
+        ("shuffle", np.array([True, False])),
+        ("header", 0),
+        ("header", "yes"),
+        ("zero_based", "no"),
+        ("zero_based", 1),
+        ("sparse", None),
+        ("overwrite", "no"),
+        ("overwrite", None),
+        ("task", np.array(["auto", "auto"])),
+        ("nan", 3),
+        ("compressor", ["zstd"]),
+        ("delimiter", 3),
+        ("delimiter", b","),
+        ("format", np.array([1, 2])),
+        ("storage_options", 3),
+        ("storage_options", "key=value"),
+        ("storage_options", {3: "x"}),
+        ("random_state", "a"),
+        ("random_state", -1),
+        ("random_state", 1.5),
+        ("random_state", [1]),
+    ],
+)
+def test_odd_values_are_refused_by_name(tmp_path: Path, option: str, value: Any) -> None:
+    rf.ingest((X, Y), tmp_path / "store")
+    kept = sorted((p, p.stat().st_mtime_ns) for p in tmp_path.rglob("*"))
+    options = {"overwrite": True, option: value}
+    with pytest.raises(ValueError, match=f"^{option}"):
+        rf.ingest((X, Y), tmp_path / "store", **options)
+    assert sorted((p, p.stat().st_mtime_ns) for p in tmp_path.rglob("*")) == kept
+
+
+def test_flags_of_numpy_are_taken(tmp_path: Path) -> None:
+    flag, seed = np.bool_(True), np.int64(3)
+    made = rf.ingest((X, Y), tmp_path / "a", shuffle=flag, random_state=seed)
+    same = rf.ingest((X, Y), tmp_path / "b", shuffle=True, random_state=3)
+    np.testing.assert_array_equal(made.X.compute(), same.X.compute())
+
+
+def test_storage_options_of_an_opened_store(tmp_path: Path) -> None:
+    rf.ingest((X, Y), tmp_path / "store")
+    with pytest.raises(DataError, match=r"^storage_options"):
+        rf.open_dataset(tmp_path / "store", storage_options=3)  # type: ignore[arg-type]
+
+
+def test_no_text_allows_replacing(tmp_path: Path) -> None:
+    model = rf.RandomFeatures(2, random_state=0).fit(X)
+    rf.save(model, tmp_path / "model")
+    with pytest.raises(TypeError, match="overwrite='no' is neither True nor False"):
+        rf.save(model, tmp_path / "model", overwrite="no")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="overwrite='no' is neither True nor False"):
+        write_zarr(model.transform(X), tmp_path / "rows", overwrite="no")  # type: ignore[arg-type]
+
+
+def test_what_is_no_client_is_said(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"client='no' is no distributed.Client"):
+        rf.ingest((X, Y), tmp_path / "store", client="no")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_projection_to_one_column(tmp_path: Path, seed: int) -> None:
+    """Its indices are all zero, and with few columns it may hold nothing at all."""
+    made = rf.ingest((X, Y), tmp_path / "store", project=1, random_state=seed)
+    again = rf.open_dataset(tmp_path / "store")
+    assert again.projection is not None
+    np.testing.assert_array_equal(made.X.compute(), again.projection.transform(X))
+
+
+@pytest.mark.parametrize("value", ["a", -1, 1.5, [1], object()])
+def test_odd_seeds_are_refused_by_name(value: Any) -> None:
+    features = rf.RandomFeatures(4, random_state=0).fit(X)
+    model = rf.Ridge().fit(X, Y)
+    calls = [
+        lambda: rf.RandomFeatures(2, random_state=value).fit(X),
+        lambda: rf.CompressedFeatures(2, random_state=value).fit(X),
+        lambda: rf.SGDClassifier(random_state=value).fit(X, Y),
+        lambda: rf.KernelRegressor(random_state=value).fit(X, Y),
+        lambda: rf.kernel_error(features, X, random_state=value),
+        lambda: rf.permutation_importance(model, X, Y, random_state=value),
+        lambda: rf.compare(X, Y, methods=["random"], random_state=value),
+        lambda: rf.tune(X, Y, random_state=value),
+        lambda: rf.synthetic("higgs", 10, random_state=value),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="random_state"):
+            call()
