@@ -55,6 +55,12 @@ class NotFiniteError(ValueError):
             remedy = "drop or fill such rows first (for example with sklearn.impute.SimpleImputer)"
         super().__init__(f"Input X contains {name} at row {row}, column {column}{where}; {remedy}.")
 
+    def in_block(self, index: int) -> NotFiniteError:
+        """Return the error that names the block as well, in which the row was counted."""
+        if "block" in str(self):
+            return self
+        return NotFiniteError(self.row, self.column, self.value, f" of block {index}")
+
     def __reduce__(self) -> tuple[object, ...]:
         return (_remake_not_finite, (self.row, self.column, self.value, str(self)))
 

@@ -84,33 +84,26 @@ class _AddBlock:
     def __call__(self, state: Split, block: tuple[Any, ...], index: int) -> Split:
         Z = block[0] if isinstance(block[0], FeatureRows) else dense(block[0])
         Y, weights = self._targets(block, len(Z), index)
-        if not self.validation_fraction:
-            return self._add(state[0], Z, Y, weights, index), state[1]
         start = int(self.starts[index])
+        try:
+            return self._split(state, Z, Y, weights, start)
+        except FloatingPointError:
+            raise find_not_finite(np.asarray(Z), Y, index, start) or ValueError(
+                f"Sums of squares overflow in block {index}; scale the columns of X down."
+            ) from None
+
+    def _split(
+        self, state: Split, Z: Array | FeatureRows, Y: Array, weights: Array | None, start: int
+    ) -> Split:
+        if not self.validation_fraction:
+            return _add(state[0], Z, Y, weights), state[1]
         held_out = held_out_by_number(start, len(Z), self.validation_fraction, self.seed)
         parts = []
         for old, rows in zip(state, (~held_out, held_out), strict=True):
             some = None if weights is None else weights[rows]
             taken = Z.take(rows) if isinstance(Z, FeatureRows) else Z[rows]
-            parts.append(self._add(old, taken, Y[rows], some, index) if rows.any() else old)
+            parts.append(_add(old, taken, Y[rows], some) if rows.any() else old)
         return parts[0], parts[1]
-
-    def _add(
-        self,
-        old: Moments | None,
-        Z: Array | FeatureRows,
-        Y: Array,
-        weights: Array | None,
-        index: int,
-    ) -> Moments:
-        with np.errstate(invalid="ignore", over="ignore"):
-            new = Moments.of(Z, Y, weights)
-        if not (np.isfinite(np.diag(new.scatter)).all() and np.isfinite(new.cross).all()):
-            error = find_not_finite(np.asarray(Z), Y, index, int(self.starts[index]))
-            raise error or ValueError(
-                f"Sums of squares overflow in block {index}; scale the columns of X down."
-            )
-        return new if old is None else old.merge(new)
 
     def _targets(self, block: tuple[Any, ...], n: int, index: int) -> tuple[Array, Array | None]:
         weights = np.asarray(block[-1], float) if self.weighted else None
@@ -127,3 +120,11 @@ class _AddBlock:
             factors = self.class_weights[codes]
             weights = factors if weights is None else weights * factors
         return signs[:, 1:] if self.n_targets == 1 else signs, weights
+
+
+def _add(old: Moments | None, Z: Array | FeatureRows, Y: Array, weights: Array | None) -> Moments:
+    with np.errstate(invalid="ignore", over="ignore"):
+        new = Moments.of(Z, Y, weights)
+    if not (np.isfinite(np.diag(new.scatter)).all() and np.isfinite(new.cross).all()):
+        raise FloatingPointError("sums are not finite")
+    return new if old is None else old.merge(new)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rfcdask.kernels.arrays import Array
+from rfcdask.kernels.arrays import Array, NotFiniteError
 from rfcdask.linear.checks import check_block_weights, check_total_weight
 
 MOST_SCORES = 2**20
@@ -361,5 +361,8 @@ class FoldCounts:
         if weights is not None:
             weights = np.asarray(weights, np.float64)
             check_block_weights(weights, index)
-        found = self.count(*arrays, weights)
+        try:
+            found = self.count(*arrays, weights)
+        except NotFiniteError as error:
+            raise error.in_block(index) from None
         return found if state is None else self.merge(state, found)

@@ -29,6 +29,7 @@ from rfcdask.features.lazy import FeatureArray
 from rfcdask.kernels.arrays import (
     Array,
     DaskArray,
+    check_finite,
     feature_dtype,
     is_sparse,
 )
@@ -85,7 +86,9 @@ def check_matrix(
     else:
         csr = "csr" if get_tags(estimator).input_tags.sparse else False
         name = type(estimator).__name__
-        rows = check_array(X, dtype="numeric", estimator=name, input_name="X", accept_sparse=csr)
+        options = {"dtype": "numeric", "accept_sparse": csr, "ensure_all_finite": False}
+        rows = check_array(X, estimator=name, input_name="X", **options)
+        check_finite(rows)
         rows = rows.astype(feature_dtype(rows.dtype), copy=False)
         size = int(np.clip(BLOCK_BYTES // max(rows.shape[1] * rows.dtype.itemsize, 1), 256, 16384))
         matrix = da.from_array(rows, chunks=(size, -1), name=False, asarray=not is_sparse(rows))

@@ -25,6 +25,7 @@ from rfcdask.features.lazy import FeatureArray
 from rfcdask.kernels.arrays import (
     Array,
     DaskArray,
+    check_finite,
     feature_dtype,
 )
 from rfcdask.kernels.seeds import draw_rows, seed_of, stream
@@ -304,7 +305,9 @@ def map_rows(
     """
     if not isinstance(X, da.Array):
         csr = "csr" if get_tags(estimator).input_tags.sparse else False
-        X = validate_data(estimator, X, reset=False, dtype="numeric", accept_sparse=csr)
+        options = {"dtype": "numeric", "accept_sparse": csr, "ensure_all_finite": False}
+        X = validate_data(estimator, X, reset=False, **options)
+        check_finite(X)
         return function(X.astype(feature_dtype(X.dtype), copy=False))
     matrix = check_matrix(estimator, X, keep_empty=True)
     dtype = feature_dtype(X.dtype) if dtype is None else dtype

@@ -12,7 +12,15 @@ import numpy as np
 import scipy.special
 
 from rfcdask.features.evaluators import FeatureRows
-from rfcdask.kernels.arrays import Array, Matrix, as_csr, check_finite, feature_dtype, is_sparse
+from rfcdask.kernels.arrays import (
+    Array,
+    Matrix,
+    NotFiniteError,
+    as_csr,
+    check_finite,
+    feature_dtype,
+    is_sparse,
+)
 from rfcdask.linear.checks import dense, encode_labels
 from rfcdask.linear.counts import ConfusionCounts, target_errors
 
@@ -25,9 +33,15 @@ TILE_ROWS = 2048
 RowFunction = Callable[[Any], Array]
 
 
-def on_block(block: Any, function: RowFunction) -> Array:
+def on_block(block: Any, function: RowFunction, block_id: tuple[int, ...] | None = None) -> Array:
     """Return what a function makes of the rows of a block, in two dimensions."""
-    found = np.concatenate([function(rows) for rows in tiles(block)])
+    try:
+        found = np.concatenate([function(rows) for rows in tiles(block)])
+        if found.dtype.kind == "f" and not np.isfinite(found).all():
+            for rows in tiles(block):
+                check_finite(rows)
+    except NotFiniteError as error:
+        raise error.in_block(block_id[0] if block_id else 0) from None
     return found[:, None] if found.ndim == 1 else found
 
 
@@ -57,6 +71,8 @@ class LinearScores:
     def __call__(self, X: Array) -> Array:
         """Return scores of shape (n, outputs), or (n,)."""
         scores: Array = X @ self.coef.T.astype(X.dtype) + self.intercept.astype(X.dtype)
+        if not np.isfinite(scores).all():  # infinity would be a certain probability, NaN a class
+            check_finite(X)
         return scores.ravel() if self.flat else scores
 
 
@@ -70,8 +86,6 @@ class ClassPredictor(LinearScores):
     def codes(self, X: Array) -> Array:
         """Return the number of the class of each row."""
         scores = super().__call__(X)
-        if not np.isfinite(scores).all():  # NaN would be some class too
-            check_finite(X)
         codes: Array = scores.argmax(1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
         return codes
 

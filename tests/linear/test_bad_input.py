@@ -10,6 +10,7 @@ import pytest
 from sklearn.base import clone
 
 import rfcdask as rf
+from rfcdask.linear.accumulate import accumulate_moments
 from tests.linear_data import blobs, lazy
 
 MODELS = [
@@ -168,3 +169,43 @@ def test_penalties(alphas: Any) -> None:
 def test_components(wanted: Any) -> None:
     with pytest.raises(ValueError, match=r"n_components.* must be"):
         rf.PCA(wanted).fit(blobs(50, 3, 2)[0])
+
+
+ALL_MODELS = [
+    rf.KernelClassifier(8, epochs=1, random_state=0),
+    rf.KernelRegressor(8, epochs=1, random_state=0),
+    rf.SGDClassifier(epochs=1, loss="log_loss", random_state=0),
+    rf.SGDRegressor(epochs=1, random_state=0),
+    rf.Ridge(),
+    rf.RidgeClassifier(),
+    rf.PCA(2),
+]
+
+
+@pytest.mark.parametrize("model", ALL_MODELS, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_bad_values_are_named_by_row_and_column(model: Any, value: float) -> None:
+    X = np.random.default_rng(0).normal(size=(200, 4))
+    y = (X[:, 0] > 0).astype(int)
+    fitted = clone(model).fit(X, y)
+    X[157, 2] = value
+    blocks = lazy(X, 50)
+    calls = ("predict", "predict_proba", "decision_function", "transform")
+    for name in (name for name in calls if hasattr(fitted, name)):
+        with pytest.raises(ValueError, match="row 157, column 2;"):
+            getattr(fitted, name)(X)
+        with pytest.raises(ValueError, match="row 7, column 2 of block 3;"):
+            getattr(fitted, name)(blocks).compute()
+    with pytest.raises(ValueError, match="row 157, column 2;"):
+        clone(model).fit(X, y)
+    if hasattr(fitted, "score"):
+        with pytest.raises(ValueError, match="row 7, column 2 of block 3;"):
+            fitted.score(blocks, y)
+
+
+def test_rows_held_out_do_not_shift_the_place() -> None:
+    X = np.random.default_rng(0).normal(size=(200, 4))
+    X[157, 2] = np.nan
+    blocks = lazy(X, 50)
+    with pytest.raises(ValueError, match="row 157 of X, column 2"):
+        accumulate_moments(blocks, da.zeros(200, chunks=50), validation_fraction=0.5, seed=1)
