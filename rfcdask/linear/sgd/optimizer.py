@@ -92,29 +92,31 @@ def run_steps(
     n, last = Z.shape
     one = W.shape[1] == 1
     slopes = np.zeros((params.batch_size, W.shape[1]), np.float32)
-    gradient = np.zeros(W.shape, np.float32)
+    gradient, w = np.zeros(W.shape, np.float32), np.empty(W.shape, np.float32)
     constant = np.float32(params.constant)
     loss = 0.0
     for start in range(0, n, params.batch_size):
         stop = min(start + params.batch_size, n)
         rows, D = Z[start:stop], slopes[: stop - start]
-        w = W.astype(np.float32)
+        for j in range(last + 1):
+            for k in range(W.shape[1]):
+                w[j, k] = np.float32(W[j, k])
         scores = _scores_of_one_output(rows, w) if one else np.dot(rows, w[:last])
-        scores += constant * w[last]
+        for i in range(stop - start):
+            for k in range(W.shape[1]):
+                scores[i, k] += constant * w[last, k]
         bad = first_not_finite(scores)
         if bad >= 0:
             return step, start + bad, loss
         loss += slopes_of(scores, targets, start, stop, params, D)
-        gradient[:last] = _gradient_of_one_output(rows, D) if one else np.dot(rows.T, D)
-        for k in range(W.shape[1]):
-            gradient[last, k] = constant * D[:, k].sum()
-        gradient /= np.float32(stop - start)
+        products = _gradient_of_one_output(rows, D) if one else np.dot(rows.T, D)
+        _mean_gradient(products, D, constant, gradient)
         add_penalty(gradient, W, params.penalties)
         move = _precondition(P, gradient)
         eta = learning_rate(params, step) * (stop - start) / params.batch_size
         if params.curvature > 0:
-            bend = eta * params.curvature * targets.weights[start:stop]
-            _shorten(move, gradient, rows, D, bend, params.constant)
+            weights = targets.weights[start:stop]
+            _shorten(move, gradient, rows, D, weights, eta * params.curvature, params.constant)
         advance(W, mean, move, eta, (AVERAGE_POWER + 1) / (step + 1 + AVERAGE_POWER))
         step += 1
     return step, -1, loss
@@ -165,6 +167,20 @@ def slopes_of(
 
 
 @compiled()
+def _mean_gradient(products: Array, slopes: Array, constant: float, out: Array) -> None:
+    """Write the mean of ``rows^T slopes``, and below it that of the constant column."""
+    n, last = np.float32(slopes.shape[0]), products.shape[0]
+    for k in range(products.shape[1]):
+        total = np.float32(0)
+        for i in range(slopes.shape[0]):
+            total += slopes[i, k]
+        out[last, k] = constant * total / n
+    for j in range(last):
+        for k in range(products.shape[1]):
+            out[j, k] = products[j, k] / n
+
+
+@compiled()
 def add_penalty(gradient: Array, W: Array, penalties: Array) -> None:
     """Add the slope of the penalty, which leaves the intercepts alone."""
     for j in range(W.shape[0] - 1):  # the last row is the intercept
@@ -174,18 +190,29 @@ def add_penalty(gradient: Array, W: Array, penalties: Array) -> None:
 
 @compiled()
 def _precondition(P: Preconditioner, gradient: Array) -> Array:
-    move: Array
     if P.full.shape[0]:
-        move = np.dot(P.full, gradient)
-    else:
-        inside = np.dot(P.basis.T, gradient) * P.drop
-        move = np.float32(P.base) * gradient - np.dot(P.basis, inside)
+        return np.dot(P.full, gradient)
+    inside = np.dot(P.basis.T, gradient)
+    for i in range(inside.shape[0]):
+        for k in range(inside.shape[1]):
+            inside[i, k] *= P.drop[i, 0]
+    move: Array = np.dot(P.basis, inside)
+    base = np.float32(P.base)
+    for j in range(move.shape[0]):
+        for k in range(move.shape[1]):
+            move[j, k] = base * gradient[j, k] - move[j, k]
     return move
 
 
 @compiled()
 def _shorten(
-    move: Array, gradient: Array, rows: Array, slopes: Array, bends: Array, constant: float
+    move: Array,
+    gradient: Array,
+    rows: Array,
+    slopes: Array,
+    weights: Array,
+    curvature: float,
+    constant: float,
 ) -> None:
     """Let no step pass the minimum of the batch's own parabola along it.
 
@@ -200,10 +227,12 @@ def _shorten(
             gain += gradient[j, k] * move[j, k]
         for i in range(rows.shape[0]):
             if slopes[i, k] != 0:
-                bend += bends[i] * (change[i, k] + constant * move[last, k]) ** 2
+                bend += curvature * weights[i] * (change[i, k] + constant * move[last, k]) ** 2
         bend /= rows.shape[0]
         if gain < bend:
-            move[:, k] *= np.float32(gain / bend)
+            share = np.float32(gain / bend)
+            for j in range(move.shape[0]):
+                move[j, k] *= share
 
 
 @compiled()
