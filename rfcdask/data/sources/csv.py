@@ -38,8 +38,9 @@ from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import Array
 from rfcdask.persist.untrusted import faults_as, reason
 
-READ_BYTES = PIECE_BYTES
-"""Bytes that pyarrow reads at once; a line must lie within, so it has at most so many."""
+BLOCK_BYTES, READ_BYTES = 2**20, PIECE_BYTES
+"""Bytes of a block of pyarrow, which reads 32 of them ahead, and of the blocks for files with a
+longer line; no line is longer than those."""
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 DELIMITERS = (",", "\t", ";", "|", " ")
 SAMPLE_BYTES = 2**18
@@ -201,16 +202,33 @@ def read_csv(path: str, dialect: Dialect, columns: TableColumns, text: bool = Fa
 
     with open_text(path) as file:
         blank = _blank_bytes(file.read(SAMPLE_BYTES))
-    with open_text(path) as file:
-        file.read(blank)  # else pyarrow skips a blank line for the header
-        try:
-            yield from _open_csv(file, dialect, columns, text)
-        except pa.ArrowInvalid as error:
-            known = replace(columns, features=()) if text else columns
-            raise _explain(path, dialect, known, reason(error)) from None
+    done = 0
+    for size in (BLOCK_BYTES, READ_BYTES):
+        with open_text(path) as file:
+            file.read(blank)  # else pyarrow skips a blank line for the header
+            try:
+                for batch in _after(done, _open_csv(file, dialect, columns, text, size)):
+                    yield batch
+                    done += batch.num_rows
+                return
+            except pa.ArrowInvalid as error:
+                if "block boundar" in str(error) and size < READ_BYTES:
+                    continue  # a longer line: read on from there in larger blocks
+                known = replace(columns, features=()) if text else columns
+                raise _explain(path, dialect, known, reason(error)) from None
 
 
-def _open_csv(file: Any, dialect: Dialect, columns: TableColumns, text: bool) -> Any:
+def _after(done: int, batches: Any) -> Iterator[Any]:
+    """Leave out so many rows."""
+    for batch in batches:
+        if done < batch.num_rows:
+            yield batch.slice(done)
+        done = max(0, done - batch.num_rows)
+
+
+def _open_csv(
+    file: Any, dialect: Dialect, columns: TableColumns, text: bool, block_size: int
+) -> Any:
     try:
         import pyarrow as pa
         from pyarrow import csv as arrow
@@ -224,7 +242,7 @@ def _open_csv(file: Any, dialect: Dialect, columns: TableColumns, text: bool) ->
         read_options=arrow.ReadOptions(
             column_names=list(columns.names),
             skip_rows=int(dialect.header),
-            block_size=READ_BYTES,
+            block_size=block_size,
         ),
         parse_options=arrow.ParseOptions(
             delimiter=dialect.delimiter,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from pyarrow import parquet
 
 import rfcdask as rf
 from rfcdask.data import DataError
+from rfcdask.data.sources.csv import BLOCK_BYTES, Dialect, TableColumns, read_csv
 from tests.customers import customers, lazy_customers, write_customers
 from tests.data.data_helpers import refused, same_bits, tree_bytes
 
@@ -179,6 +182,35 @@ def test_a_late_fault_is_named_by_line(tmp_path: Path) -> None:
     found = rf.ingest(tmp_path / "t.csv", tmp_path / "o.zarr", columns={"x": "category"})
     assert "x=x" not in found.columns  # too rare to have a column
     assert "x: other levels" in found.columns
+
+
+def test_long_lines_are_read_in_larger_blocks(tmp_path: Path) -> None:
+    lines = [f"{'xy'[i % 2]},{i % 5},{'pq'[i % 3 == 0]}" for i in range(30_000)]
+    lines[20_000] = f"{'z' * (3 * BLOCK_BYTES // 2)},7,p"
+    (tmp_path / "t.csv").write_text("a,b,y\n\n" + "\n".join(lines) + "\n\n")
+    found = rf.ingest(tmp_path / "t.csv", tmp_path / "o.zarr")
+    assert found.shape[0] == 30_000
+    table = pd.read_csv(tmp_path / "t.csv")
+    wanted = rf.ingest(table, tmp_path / "p.zarr", label="y")
+    assert same_bits(found.X.compute(), wanted.X.compute())
+    assert found.y.compute().tolist() == table["y"].tolist()
+
+
+def test_little_text_is_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, read = tmp_path / "t.csv", [0]
+    path.write_bytes(b"a,y\n" + b"1.5,0\n2.5,1\n" * (5 * 2**20))  # 60 MB
+
+    class Counted(io.FileIO):
+        def read(self, size: int | None = -1) -> bytes:
+            text = super().read(size)
+            read[0] += len(text)
+            return text
+
+    monkeypatch.setattr("rfcdask.data.sources.csv.open_text", lambda path: Counted(path))
+    batches = read_csv(str(path), Dialect(",", True), TableColumns(("a", "y"), ("a",), "y"))
+    assert next(batches).num_rows
+    time.sleep(0.5)  # reading goes on behind
+    assert read[0] < 40 * BLOCK_BYTES
 
 
 def test_types_that_differ_between_files(tmp_path: Path) -> None:
