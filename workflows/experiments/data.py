@@ -24,9 +24,9 @@ FILES = {
 }
 """The names of the sets, and of their .npz files."""
 REMARKS = {
-    "human": "features rebuilt from the raw signals",
-    "sensorless": "a subset of 2,200 rows",
-    "higgs": "a subset of 26,000 rows",
+    "human": "rebuilt features",
+    "sensorless": "2,200 rows",
+    "higgs": "26,000 rows",
 }
 COVTYPE_ROWS = 400_000  # to learn from, of 581,012
 TEST_ROWS = 50_000  # to judge by, at most: accuracy to a fifth of a point

@@ -1,11 +1,12 @@
 """How time and memory grow: with rows, columns, features, candidates and workers.
 
 Each setting runs in a process of its own on rows that are made block by block: choose a map, one
-pass of ridge on it, one epoch of learned features on a tenth of the rows. Peak memory is the sum
-over the process and its workers, seen every 20 ms. Then empty tasks of the number that a billion
-rows would need are sent to a scheduler, which says how many it takes in a second.
+pass of ridge on it, one epoch of learned features on a tenth of the rows. Times are CPU seconds,
+and like peak memory sums over the process and its workers; memory is looked at every 20 ms. Then
+empty tasks of the number that a billion rows would need are sent to a scheduler, which says how
+many it takes in a second.
 
-    python workflows/experiments/scale.py [--trials 1] [--out FOLDER]
+    python workflows/experiments/scale.py [--rows 1000000] [--trials 1] [--out FOLDER]
     python workflows/experiments/scale.py --quick --out /tmp/results
 """
 
@@ -34,7 +35,6 @@ import rfcdask as rf
 
 MIDDLE = {"rows": 1_000_000, "columns": 28, "J": 500, "candidates": 5000, "workers": 0}
 VARIED: dict[str, tuple[int, ...]] = {
-    "rows": (1_000_000, 3_000_000, 11_000_000),
     "columns": (28, 100, 250),
     "J": (100, 500, 2000),
     "candidates": (1000, 5000, 20_000),
@@ -62,14 +62,12 @@ def work(at: dict[str, int]) -> Row:
     X, y = make(at)
     seconds: Row = {}
     with rf.connect("threads") if not at["workers"] else _workers(at["workers"]), peak:
-        start = time.perf_counter()
+        start = cpu_seconds()
 
         def lap(step: str) -> None:
             nonlocal start
-            seconds[f"{step}_seconds"], start = (
-                time.perf_counter() - start,
-                time.perf_counter(),
-            )
+            now = cpu_seconds()
+            seconds[f"{step}_seconds"], start = now - start, now
 
         features = rf.CompressedFeatures(
             at["J"], n_candidates=at["candidates"], refine=0, random_state=0
@@ -85,6 +83,13 @@ def work(at: dict[str, int]) -> Row:
         ridge.score(features.transform(X[:some]), y[:some])
         lap("score")
     return seconds | {"peak_MB": peak.bytes / 1e6}
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and its workers so far."""
+    me = psutil.Process()
+    times = [process.cpu_times() for process in (me, *me.children(recursive=True))]
+    return float(sum(spent.user + spent.system for spent in times))
 
 
 def _workers(count: int) -> Any:
@@ -130,11 +135,16 @@ def _nothing(number: int) -> None:
     return None
 
 
+def middle(options: Options) -> dict[str, int]:
+    """Return the setting from which one thing at a time is varied."""
+    return MIDDLE | {"rows": options.n_rows or MIDDLE["rows"]}
+
+
 def measure(options: Options, varied: str, value: int, trial: int) -> Iterator[Row]:
     if varied == SCHEDULER:
         yield scheduler_load(value)
         return
-    at = (QUICK if options.quick else MIDDLE) | {varied: value}
+    at = (QUICK if options.quick else middle(options)) | {varied: value}
     done = subprocess.run(
         [sys.executable, __file__, "--one", json.dumps(at)], capture_output=True, text=True
     )
@@ -153,10 +163,10 @@ def report(options: Options, results: Results) -> None:
                 for row in results.summary(["varied", "value"], f"{step}_seconds")
                 if row["varied"] == varied
             ]
-            draw_lines(panel, lines, "value", xlabel=varied, ylabel="seconds")
+            draw_lines(panel, lines, "value", xlabel=varied, ylabel="CPU seconds")
             log_axis(panel, (row["value"] for row in lines))
             panel.set_yscale("log")
-            print(f"\nseconds against {varied}, then peak memory in MB\n")
+            print(f"\nCPU seconds against {varied}, then peak memory in MB\n")
             print_table(lines, "value", digits=1)
             peak = results.summary(["varied", "value"], "peak_MB")
             print_table([r | {"method": "peak"} for r in peak if r["varied"] == varied], "value")
@@ -167,7 +177,8 @@ def report(options: Options, results: Results) -> None:
 
 
 def cells(options: Options) -> list[Row]:
-    varied = QUICK_VARIED if options.quick else VARIED
+    rows = middle(options)["rows"]
+    varied = QUICK_VARIED if options.quick else {"rows": (rows, 3 * rows, 10 * rows)} | VARIED
     found = [{"varied": name, "value": v} for name, values in varied.items() for v in values]
     return [*found, {"varied": SCHEDULER, "value": 500 if options.quick else 20_000}]
 

@@ -39,7 +39,8 @@ _MARK = re.compile(
 
 def table(folder: Path, file: str, value: str, x: str, *where: str) -> str:
     """Return means by method and x."""
-    wanted = dict(_words(condition).split("=", 1) for condition in where)
+    pairs = [condition.split("=", 1) for condition in where]
+    wanted = {key: _words(text) for key, text in pairs}
     results = Results(folder / f"{file}.csv", ())
     line = "method" if "method" in results.rows[0] else "varied"
     found = results.summary([*dict.fromkeys([line, x, *wanted])], value)
@@ -112,7 +113,7 @@ def _title(name: str) -> str:
 
 
 def _words(text: str) -> str:
-    return text.replace("_", " ") if "=" not in text else text
+    return text.replace("_", " ")
 
 
 def _trials(rows: list[Row]) -> str:
