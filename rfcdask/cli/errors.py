@@ -98,6 +98,8 @@ def _fail(ctx: click.Context, error: Exception) -> None:
     lost = not _LOST.isdisjoint(_class_names(error))
     text = _lost(ctx, error) if lost else sentence(error, expected=code != FAILED)
     _say(f"Error: {text}", fg="red")
+    for note in getattr(error, "__notes__", ()) if code != FAILED else ():
+        _say(note)
     if code == FAILED and not debug:
         _say("Call again with --debug for the traceback.")
     ctx.exit(code)

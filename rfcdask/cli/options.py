@@ -204,14 +204,19 @@ pipeline_options = all_of(
 """Beside the settings themselves, what ``run`` and ``fit`` take."""
 
 
-def given_settings(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that were given, in a file, by tuning, as pairs or as options."""
-    config: dict[str, Any] = from_toml(options["config"]) if options["config"] else {}
+def typed_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that were given as pairs or as options."""
     source = click.get_current_context().get_parameter_source
     default = click.core.ParameterSource.DEFAULT  # what is typed as none is None, and counts
     names = [name for name in Settings.__dataclass_fields__ if name in options]
-    typed = from_pairs(options["pairs"])
-    typed |= {name: options[name] for name in names if source(name) is not default}
+    given = {name: options[name] for name in names if source(name) is not default}
+    return from_pairs(options["pairs"]) | given
+
+
+def given_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that were given, in a file, by tuning, as pairs or as options."""
+    config: dict[str, Any] = from_toml(options["config"]) if options["config"] else {}
+    typed = typed_settings(options)
     tuned, asked = dict(options["tuned"]), config | typed
     if asked.get("alpha", "auto") != "auto" or asked.get("learner") == "ridge":
         tuned.pop("C", None)  # a penalty that is given counts more, and that of ridge is another

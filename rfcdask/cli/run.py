@@ -162,6 +162,7 @@ def fit(data: str, model: str, overwrite: bool, as_json: bool, **options: Any) -
     settings = opt.given_settings(options)
     if settings.get("method") == "none" and settings.get("learner") == "none":
         raise click.UsageError("--method none with --learner none leaves nothing to fit.")
+    _require_use(opt.typed_settings(options), settings)
     target = require_free(model, overwrite)
     if target.exists() and not (target / "model.json").is_file():
         raise FileExistsError(f"{model} is no saved model: choose another path.")
@@ -182,6 +183,23 @@ def fit(data: str, model: str, overwrite: bool, as_json: bool, **options: Any) -
             **{name: options[name] for name in WORK},
         )
     show(result, _text(result), as_json)
+
+
+def _require_use(typed: dict[str, Any], settings: dict[str, Any]) -> None:
+    """Refuse what counts for features that are chosen, where they learn with the model."""
+    if not Settings(**settings).learns_features:
+        return
+    for name in ("n_candidates", "n_rows", "refine"):
+        if typed.get(name) is not None:
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} is for features that are chosen, and those of "
+                "--method learned learn with the model: leave it out, or pass --method compressed."
+            )
+    if typed.get("gamma") in ("scale", "median"):
+        raise click.UsageError(
+            f"--gamma {typed['gamma']} is a rule for features that are chosen, and --method "
+            "learned tries widths: leave it out, give a number, or pass --method compressed."
+        )
 
 
 def _text(result: dict[str, Any]) -> str:

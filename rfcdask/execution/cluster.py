@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import dask.config
-from dask.utils import parse_timedelta
+from dask.utils import parse_bytes, parse_timedelta
 
 from rfcdask.execution.cluster_checks import (
     check_versions,
@@ -24,6 +24,7 @@ from rfcdask.execution.cluster_checks import (
 )
 from rfcdask.execution.dask_internals import started_clusters
 from rfcdask.kernels.threads import available_cpus
+from rfcdask.persist.untrusted import require_plain
 
 TIMEOUT = "10s"
 """How long to try to reach a scheduler."""
@@ -155,6 +156,7 @@ def _threads(n_workers: int | None, threads: int | None) -> Iterator[None]:
         raise ValueError(
             f"n_workers={n_workers} does not go with 'threads'; give threads_per_worker instead."
         )
+    _require_counts(threads_per_worker=threads)
     with dask.config.set(scheduler="threads", num_workers=threads or available_cpus()):
         yield None
 
@@ -171,7 +173,7 @@ def _local_cluster(
 
     _refuse_unguarded_script()
     workers, threads = size_of_cluster(n_workers, threads)
-    more = {} if memory_limit is None else {"memory_limit": memory_limit}
+    more = {} if memory_limit is None else {"memory_limit": _checked_memory(memory_limit)}
     with _closing_what_failed_to_start():
         cluster = LocalCluster(
             n_workers=workers,
@@ -191,12 +193,27 @@ def size_of_cluster(n_workers: int | None, threads: int | None) -> tuple[int, in
     """Return processes and threads of each for this machine: few processes, all cores."""
     from dask.system import CPU_COUNT  # knows the limits of containers
 
-    for name, value in (("n_workers", n_workers), ("threads_per_worker", threads)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name}={value} must be at least 1.")
+    _require_counts(n_workers=n_workers, threads_per_worker=threads)
     if n_workers is None:
         n_workers = max(1, round(CPU_COUNT / (threads or CORES_PER_WORKER)))
     return n_workers, threads or max(1, -(-CPU_COUNT // n_workers))
+
+
+def _checked_memory(limit: str | int | float) -> str | int | float:
+    """Return what a worker may use: bytes, a share of the memory, "auto", or 0 for no limit."""
+    try:
+        good = limit == "auto" or parse_bytes(limit) >= 0
+    except (ValueError, TypeError):
+        good = False
+    if not good:
+        raise ValueError(f"memory_limit={limit!r} is no size such as '2GB'.")
+    return limit
+
+
+def _require_counts(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None and (type(value) is not int or value < 1):
+            raise ValueError(f"{name}={value!r} is no whole number of at least 1.")
 
 
 _GUARD = (
@@ -313,6 +330,7 @@ def _address_in_file(path: Path, seconds: float) -> str:
     deadline = time.monotonic() + seconds
     while True:
         try:
+            require_plain(path)
             found = json.loads(path.read_text(encoding="utf-8"))
             break
         except FileNotFoundError:
@@ -322,7 +340,7 @@ def _address_in_file(path: Path, seconds: float) -> str:
                     f"There is no scheduler file {str(path)!r}; give {wanted}, an address such as "
                     "'tcp://host:8786', 'local' or 'threads'."
                 ) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             if not isinstance(error, json.JSONDecodeError) or time.monotonic() > deadline:
                 raise ValueError(
                     f"The scheduler file {str(path)!r} cannot be read as JSON "

@@ -124,10 +124,13 @@ def _answered(client: Client, question: Callable[..., Any], *args: Any, **option
 
 def other_protocol(address: str, seconds: float = 3.0) -> str:
     """Return what to do when a scheduler speaks TLS and the address does not, or the reverse."""
-    parts = urlsplit(address)
-    if parts.scheme not in ("tcp", "tls") or not parts.port:
+    try:
+        parts, port = urlsplit(address), urlsplit(address).port
+    except ValueError:
+        return "its port is no number from 0 to 65535"
+    if parts.scheme not in ("tcp", "tls") or not port:
         return ""
-    tls = _speaks_tls(str(parts.hostname), parts.port, seconds)
+    tls = _speaks_tls(str(parts.hostname), port, seconds)
     if tls is None or tls == (parts.scheme == "tls"):
         return ""
     if tls:

@@ -328,7 +328,13 @@ def local_threads() -> int:
     """Return how many threads tasks may use in this process; 0 means the caller's own only."""
     if _local_scheduler() is not None:
         return 0
-    return int(dask.config.get("num_workers", None) or available_cpus())
+    wanted = dask.config.get("num_workers", None) or available_cpus()
+    try:
+        return max(int(wanted), 1)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"num_workers={wanted!r} in Dask's configuration is no number of threads."
+        ) from None
 
 
 def _local_scheduler() -> Callable[..., Any] | None:

@@ -112,7 +112,13 @@ def _no_workers(
 
 def _no_worker_timeout() -> float:
     chosen = dask.config.get("rfcdask.no-worker-timeout", NO_WORKER_TIMEOUT)
-    return float("inf") if chosen is None else float(parse_timedelta(chosen))
+    try:
+        return float("inf") if chosen is None else float(parse_timedelta(chosen))
+    except (KeyError, ValueError, TypeError):
+        raise ValueError(
+            f"rfcdask.no-worker-timeout={chosen!r} in Dask's configuration is no time such as "
+            f"{NO_WORKER_TIMEOUT!r}."
+        ) from None
 
 
 def workers_of(client: Client) -> dict[str, WorkerInfo]:

@@ -145,7 +145,10 @@ def load(path: str | os.PathLike[str]) -> Any:
         if record["class"] == "Pipeline":
             return _load_pipeline(record, folder)
         kind = saved_class(record["class"])
-        obj = kind(**{name: _decode(value) for name, value in record["parameters"].items()})
+        parameters = {name: _decode(value) for name, value in record["parameters"].items()}
+        if "checkpoint" in parameters:
+            parameters["checkpoint"] = None  # of older versions, or of a stranger
+        obj = kind(**parameters)
         for name, given in signature(kind).parameters.items():
             if isinstance(given.default, tuple):  # which JSON makes a list of
                 obj.set_params(**{name: tuple(getattr(obj, name))})
@@ -274,6 +277,8 @@ def _checksum(record: dict[str, Any]) -> str:
 
 
 def _encode(name: str, value: Any) -> Any:
+    if name == "checkpoint":
+        return None  # a file of the machine that trained, which nobody else's fit shall write
     if isinstance(value, Kernel) and value is KERNELS.get(value.name):
         return value.name
     if isinstance(value, Kernel):

@@ -135,7 +135,7 @@ class RunFolder:
         """Let the corrected command begin here, with the store where that is the same still."""
         if not self.holds_work:
             self.clear()
-        elif not self.holds_results:
+        else:
             self.refused.touch()
 
     def put_in_place(self) -> None:
@@ -183,8 +183,8 @@ class RunFolder:
         if not self.path.is_dir():
             raise RunExistsError(f"{self.path} is a file: choose another folder with --out.")
         if self.is_run:
-            begins = overwrite or (self.refused.exists() and not self.is_finished)
-            if not begins:
+            mended = self.refused.exists() and not self.is_finished and not self.holds_results
+            if not (overwrite or mended):
                 raise self._taken()
             return
         strangers = sorted(item.name for item in self.path.iterdir() if item.name != LOCK)
@@ -205,9 +205,21 @@ class RunFolder:
                 f"{self.path} holds a finished run: see {self.report}, choose another folder with "
                 "--out, or pass --overwrite to replace it."
             )
+        if self.refused.exists():
+            return UnfinishedRunError(
+                f"{self.path} holds a run that was refused. {self.how_to_mend}"
+            )
         return UnfinishedRunError(
             f"{self.path} holds an unfinished run: pass --resume to go on with it, or --overwrite "
             "to begin anew."
+        )
+
+    @property
+    def how_to_mend(self) -> str:
+        """What to do with a run that was refused after features were chosen."""
+        return (
+            "To mend it, call again with other settings and --overwrite: rows that were read stay, "
+            f"features are chosen anew. To try it as it was: {self.resume_command}"
         )
 
     @property

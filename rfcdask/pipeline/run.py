@@ -116,13 +116,16 @@ def run_job(
     where = chosen_scheduler(scheduler, "local")
     with _working_in(folder, progress):
         begun = _go_on(folder, source, given) if resume else _begin(folder, source, given)
+        folder.refused.unlink(missing_ok=True)
         if not folder.is_finished:
             try:
                 with _opened(folder, begun, PHASES, where, threads, say, ignore_plan) as run:
                     write_results(run, _shown(where))
                     run.log(f"run done: {folder.final / folder.report.name}")
-            except (ValueError, MemoryError):  # what could be gone on with would be refused again
-                folder.refuse()
+            except (ValueError, MemoryError) as error:
+                folder.refuse()  # what could be gone on with would be refused again
+                if folder.holds_results:
+                    error.add_note(folder.how_to_mend)
                 raise
         folder.tidy()
         results = read_json(folder.results)
@@ -360,8 +363,8 @@ def _require_same(
     now = identity(place, Settings(**begun["settings"]))
     if redacted(json.loads(json.dumps(now))) != begun["identity"]:
         raise OtherRunError(
-            f"{begun['source']} has changed since the run in {folder.path} began: "
-            f"{folder.how_to_begin_anew}."
+            f"{begun['source'] or 'what was made'} has changed since the run in {folder.path} "
+            f"began: {folder.how_to_begin_anew}."
         )
 
 

@@ -70,7 +70,7 @@ def store(files: Path) -> Path:
     return files / "store.zarr"
 
 
-FIT = ("--n-components", "20", "--n-candidates", "200", "--n-rows", "300", "-q")
+FIT = ("--n-components", "20", "-q")
 
 
 @pytest.fixture(scope="package")

@@ -259,8 +259,9 @@ def test_a_fit_that_was_refused_is_in_nobodys_way(call: Any, tmp_path: Path) -> 
 
 
 def test_fit_and_run_write_the_same_model(call: Any, store: Path, tmp_path: Path) -> None:
-    few = "--n-components 12 --n-candidates 60 --n-rows 200 --refine 5 --test-size 0.25 -q"
-    for command in ("run {} --methods random --scheduler threads", "fit {} model"):
+    few = "--n-components 12 --test-size 0.25 -q"
+    compared = "--methods random --n-candidates 60 --n-rows 200 --refine 5"
+    for command in (f"run {{}} {compared} --scheduler threads", "fit {} model"):
         done = call(*f"{command.format(store)} {few}".split(), cwd=tmp_path)
         assert done.exit_code == 0, done.stderr
     one, two = (rf.load(tmp_path / name) for name in ("rfcdask-run/model", "model"))

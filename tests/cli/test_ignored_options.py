@@ -34,6 +34,10 @@ def test_store_is_not_written_anew(call: Any, store: Path, command: str, option:
         (("fit", "store.zarr", "x", "--learner", "ridge", "--C", "1"), "give alpha"),
         (("fit", "store.zarr", "x", "--learner", "svm", "--loss", "hinge"), "is for learner=sgd"),
         (("fit", "store.zarr", "x", "--loss", "huber", *FIT), "use hinge, log_loss, squared_hinge"),
+        (("fit", "store.zarr", "x", "--n-candidates", "99"), "pass --method compressed"),
+        (("fit", "store.zarr", "x", "--set", "n_rows=99"), "--n-rows is for features that are"),
+        (("fit", "store.zarr", "x", "--refine", "0"), "pass --method compressed"),
+        (("fit", "store.zarr", "x", "--gamma", "median"), "is a rule for features that are"),
         (
             ("fit", "new.csv", "x", "--no-label", "--learner=none", "--method=compressed-labels"),
             "pass --method compressed for",
@@ -87,7 +91,7 @@ def test_none_counts_more_than_tuning(call: Any, files: Path, store: Path, tmp_p
         ("--test-size", "90"),
         ("--class-weight", "balanced"),
         ("--loss", "hinge"),
-        ("--n-candidates", "5"),
+        ("--method", "compressed", "--n-candidates", "5"),
     ],
 )
 def test_wrong_fit_does_not_block_the_right_one(
@@ -147,3 +151,9 @@ def test_few_rows_cannot_be_held_out(call: Any, tmp_path: Path) -> None:
     done = call("fit", "few.csv", "m", "--label", "target", "--test-size", "auto", cwd=tmp_path)
     assert done.exit_code == 2
     assert "test_size=auto holds out none of 4 rows" in done.stderr
+
+
+def test_chosen_features_take_what_learned_ones_refuse(call: Any, files: Path, store: Path) -> None:
+    few = ("--n-components", "5", "--n-candidates", "50", "--n-rows", "99", "--refine", "0")
+    done = call("fit", "store.zarr", "chosen", *few, "--gamma", "median", "--method", "compressed")
+    assert done.exit_code == 0, done.stderr

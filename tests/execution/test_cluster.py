@@ -21,6 +21,8 @@ from distributed.security import Security
 
 import rfcdask as rf
 from rfcdask.execution.cluster import current_client, size_of_cluster
+from rfcdask.execution.executor import local_threads
+from rfcdask.execution.failures import _no_worker_timeout
 from tests import programs
 
 
@@ -212,7 +214,14 @@ def test_a_scheduler_file_is_waited_for(running: Path, tmp_path: Path) -> None:
     [
         (3, {}, TypeError, "where=3 is not known"),
         ("threads", {"n_workers": 2}, ValueError, "threads_per_worker instead"),
-        ("local", {"n_workers": 0}, ValueError, "n_workers=0 must be at least 1"),
+        ("threads", {"threads_per_worker": 0}, ValueError, "threads_per_worker=0 is no whole"),
+        ("threads", {"threads_per_worker": "a"}, ValueError, "threads_per_worker='a' is no whole"),
+        ("local", {"n_workers": 0}, ValueError, "n_workers=0 is no whole number of at least 1"),
+        ("local", {"n_workers": 1.5}, ValueError, "n_workers=1.5 is no whole number"),
+        ("local", {"memory_limit": -5}, ValueError, "memory_limit=-5 is no size"),
+        ("local", {"memory_limit": "much"}, ValueError, "memory_limit='much' is no size"),
+        ("tcp://x:abc", {}, ConnectionError, "its port is no number"),
+        ("nowhere:80000", {"timeout": 1}, ConnectionError, "its port is no number"),
         ("tcp://127.0.0.1:1", {"n_workers": 2}, ValueError, "leave them out"),
         ("tls://127.0.0.1:1", {}, ValueError, "wants TLS and no certificates are known"),
         ("tls://127.0.0.1:1", {"security": 3}, TypeError, "security=3 is not known"),
@@ -223,6 +232,26 @@ def test_a_scheduler_file_is_waited_for(running: Path, tmp_path: Path) -> None:
 def test_bad_arguments(where: object, settings: dict[str, object], error: type, says: str) -> None:
     with pytest.raises(error, match=says), rf.connect(where, **settings):
         pass
+
+
+@pytest.mark.parametrize("kind", ["pipe", "deep"])
+def test_what_is_no_scheduler_file_ends_the_wait(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "scheduler.json"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="cannot be read as JSON"), rf.connect(path, timeout=1):
+        pass
+
+
+@pytest.mark.parametrize(
+    "setting", [{"num_workers": "many"}, {"rfcdask.no-worker-timeout": "soon"}]
+)
+def test_odd_settings_of_dask_are_named(setting: dict[str, str]) -> None:
+    name = next(iter(setting))
+    with dask.config.set(setting), pytest.raises(ValueError, match=f"{name}=.* configuration"):
+        local_threads() if name == "num_workers" else _no_worker_timeout()
 
 
 @pytest.fixture

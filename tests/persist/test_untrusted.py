@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
@@ -203,3 +204,17 @@ def test_a_pipe_in_a_model_is_refused_and_not_waited_for(tmp_path: Path, name: s
     os.mkfifo(place)
     with pytest.raises(ValueError, match=r"no plain file|a chunk is missing"):
         rf.load(tmp_path / "m")
+
+
+def test_a_model_names_no_file_to_be_written(tmp_path: Path) -> None:
+    """Neither the path of the machine that trained, nor one that a stranger chose."""
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    model = rf.SGDClassifier(epochs=1, random_state=0, checkpoint=tmp_path / "mine.npz")
+    rf.save(model.fit(X, X[:, 0] > 0), tmp_path / "model")
+    assert "mine.npz" not in (tmp_path / "model/model.json").read_text()
+    record = json.loads((tmp_path / "model/model.json").read_text())
+    del record["checksum"]
+    record["parameters"]["checkpoint"] = str(tmp_path / "theirs.npz")
+    record["checksum"] = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+    (tmp_path / "model/model.json").write_text(json.dumps(record))
+    assert rf.load(tmp_path / "model").checkpoint is None

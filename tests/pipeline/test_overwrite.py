@@ -12,9 +12,9 @@ import pytest
 import rfcdask as rf
 from rfcdask.data import DataError
 from rfcdask.persist import files
-from rfcdask.pipeline import RunFolder, run_job
+from rfcdask.pipeline import RunFolder, run_job, training
 from rfcdask.pipeline import folder as folders
-from rfcdask.pipeline.folder import RunExistsError, UnfinishedRunError
+from rfcdask.pipeline.folder import OtherRunError, RunExistsError, UnfinishedRunError
 from rfcdask.planning.planner import PlanError
 from tests.pipeline.helpers import results_of
 from tests.pipeline.test_resume import wait_for
@@ -134,6 +134,28 @@ def test_a_refused_run_does_not_block_the_next(tmp_path: Path) -> None:
     assert shard.stat().st_mtime_ns == written
     with pytest.raises(RunExistsError, match="holds a finished run"):
         run(out, source)
+
+
+def test_a_late_refusal_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Features were chosen: they go only when that is asked for, and the rows stay then too."""
+    source, out = table(tmp_path / "a.csv"), tmp_path / "run"
+
+    def refuse(*_: Any) -> None:
+        raise ValueError("no such penalty")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(training, "make_learner", refuse)
+        with pytest.raises(ValueError, match="no such penalty") as refused:
+            run(out, source)
+    assert "with other settings and --overwrite" in refused.value.__notes__[0]
+    with pytest.raises(UnfinishedRunError, match=r"was refused. .*other settings and --overwrite"):
+        run(out, source, settings={"alpha": 0.1})
+    with pytest.raises(OtherRunError, match=r"begun with alpha=auto, not 0.1"):
+        run_job(None, out, settings={"alpha": 0.1}, resume=True, scheduler="threads")
+    shard = next((out / "data.zarr/X/c").rglob("0"))
+    written = shard.stat().st_mtime_ns
+    assert run(out, source, settings={"alpha": 0.1}, overwrite=True)["settings"]["alpha"] == 0.1
+    assert shard.stat().st_mtime_ns == written
 
 
 def test_after_a_refusal_other_data_are_read_anew(tmp_path: Path) -> None:

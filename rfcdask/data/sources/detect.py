@@ -142,7 +142,17 @@ def expand(source: Any) -> list[str]:
         return [path for item in source for path in expand(item)]
     text = path_text(source, "the source")
     with reaching(text):
-        return _expand_text(text)
+        found = _expand_text(text)
+    for path in found:
+        if not is_url(path) and os.path.exists(path) and not _has_an_end(path):
+            raise DataError(
+                f"{path} is a pipe or a device and cannot be read twice: write it to a file first."
+            )
+    return found
+
+
+def _has_an_end(path: str) -> bool:
+    return os.path.isfile(path) or os.path.isdir(path)
 
 
 def _expand_text(text: str) -> list[str]:

@@ -288,3 +288,10 @@ def test_a_pipe_in_a_zarr_source_is_refused_too(tmp_path, name):
     os.mkfifo(tmp_path / "x.zarr" / name)
     with pytest.raises(DataError, match=r"no plain file|no zarr array"):
         rf.ingest(tmp_path / "x.zarr", tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.parquet", "a.csv", "a"])
+def test_pipes_keep_nobody_waiting(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(DataError, match=r"is a pipe or a device .*: write it to a file first"):
+        rf.ingest(tmp_path / name, tmp_path / "store")
