@@ -7,7 +7,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from scipy import sparse
-from sklearn.preprocessing import normalize
 
 from rfcdask.kernels.arrays import Array
 
@@ -31,6 +30,8 @@ def text_like(
 
     Each class prefers some of the words; one label in twenty is wrong.
     """
+    from sklearn.preprocessing import normalize  # not for every process that needs blobs
+
     draw = np.random.default_rng(seed)
     common = 1 / np.arange(1, n_columns + 1)
     shares = common * np.exp(0.6 * draw.normal(size=(n_classes, n_columns)))

@@ -229,7 +229,8 @@ def _call_block(block: Any, model: Any, method: str) -> Array:
     return np.asarray(getattr(model, method)(block if is_sparse(block) else dense(block)))
 
 
-def _of_classes(counts: ClassCounts, n_rows: int) -> Evaluation:
+def _of_classes(counts: ClassCounts, n_rows: int, needed: str | None = None) -> Evaluation:
+    """Return all metrics, or accuracy and the one that is needed."""
     true, predicted, weights = counts.confusion
     check_total_weight(float(weights.sum()))
     labels = np.union1d(true, predicted)
@@ -239,22 +240,21 @@ def _of_classes(counts: ClassCounts, n_rows: int) -> Evaluation:
         warnings.filterwarnings("ignore", "y_pred contains classes not in y_true")
         known = {"sample_weight": weights, "zero_division": 0.0}
         metrics = sklearn.metrics
-        values = {
-            "accuracy": counts.confusion.accuracy(),
-            "balanced_accuracy": metrics.balanced_accuracy_score(
-                true, predicted, sample_weight=weights
-            ),
-            "precision_macro": metrics.precision_score(true, predicted, average="macro", **known),
-            "recall_macro": metrics.recall_score(true, predicted, average="macro", **known),
-            "f1_macro": metrics.f1_score(true, predicted, average="macro", **known),
-            "f1_weighted": metrics.f1_score(true, predicted, average="weighted", **known),
-        }
         ranks = [r for r in counts.ranks if all(r.totals())]
-        if ranks:
-            values["roc_auc"] = metric_of_ranks(metrics.roc_auc_score, ranks, "macro")
-            values["average_precision"] = metric_of_ranks(
-                metrics.average_precision_score, ranks, "macro"
-            )
+        ways: dict[str, tuple[Any, dict[str, Any]]] = {
+            "balanced_accuracy": (metrics.balanced_accuracy_score, {"sample_weight": weights}),
+            "precision_macro": (metrics.precision_score, {"average": "macro"} | known),
+            "recall_macro": (metrics.recall_score, {"average": "macro"} | known),
+            "f1_macro": (metrics.f1_score, {"average": "macro"} | known),
+            "f1_weighted": (metrics.f1_score, {"average": "weighted"} | known),
+        }
+        values = {"accuracy": counts.confusion.accuracy()}
+        for name, (metric, options) in ways.items():
+            if needed in (None, name):
+                values[name] = metric(true, predicted, **options)
+        for name in ("roc_auc", "average_precision") if ranks else ():
+            if needed in (None, name):
+                values[name] = metric_of_ranks(getattr(metrics, f"{name}_score"), ranks, "macro")
     total, log, brier = counts.losses
     if total:
         values |= {"log_loss": log / total, "brier_score": brier / total}
@@ -318,14 +318,15 @@ class ModelCounts:
 
     def evaluation(self, counts: Any, n_rows: int = 0) -> Evaluation:
         """Return the metrics of what was counted."""
-        of_classes = isinstance(counts, ClassCounts)
-        return _of_classes(counts, n_rows) if of_classes else _of_targets(counts, n_rows)
+        if not isinstance(counts, ClassCounts):
+            return _of_targets(counts, n_rows)
+        return _of_classes(counts, n_rows, SCORERS[self.scoring][0] if self.scoring else None)
 
 
-def measured_in_memory(model: Any, X: Any, y: Array) -> Evaluation:
-    """Measure a model of any package on rows in memory."""
-    counts = ModelCounts(model)
-    return counts.evaluation(counts.of(X, y), len(y))
+def score_in_memory(model: Any, X: Any, y: Array, scoring: str) -> float:
+    """Judge a model of any package by one metric on rows in memory."""
+    counts = ModelCounts(model, scoring)
+    return counts.evaluation(counts.of(X, y), len(y))[scoring]
 
 
 def has_numbers(y: Array, scoring: str | None = None) -> bool:

@@ -27,7 +27,7 @@ from rfcdask.data.sample import gather, gather_finite, rows_and_labels
 from rfcdask.display.charts import Cells, Chart, heat_map
 from rfcdask.display.html import Table, render_repr
 from rfcdask.display.style import number, share
-from rfcdask.evaluation.evaluate import has_numbers, measured_in_memory
+from rfcdask.evaluation.evaluate import has_numbers, score_in_memory
 from rfcdask.evaluation.judge import Judge
 from rfcdask.evaluation.scorers import check_scoring
 from rfcdask.execution.executor import map_tasks
@@ -403,7 +403,7 @@ def _cross_validate(
         for i, C in enumerate(Cs):
             model = _machine(sample, C, codes[train], judge)
             model.fit(inside, codes[train])
-            scores[i, k] = measured_in_memory(model, across, codes[test])[judge.scoring]
+            scores[i, k] = score_in_memory(model, across, codes[test], judge.scoring)
     return scores
 
 
@@ -438,6 +438,6 @@ def _try_label_weights(
         )
         ridge = judge.ridge()
         model = make_pipeline(features, ridge).fit(rows[:cut], codes[:cut])
-        score = measured_in_memory(model, rows[cut:], codes[cut:])[judge.scoring]
+        score = score_in_memory(model, rows[cut:], codes[cut:], judge.scoring)
         table.append({"label_weight": float(weight), judge.scoring: score})
     return Table(table)

@@ -24,7 +24,7 @@ BAD = {
     "synthesize-taken": ("synthesize higgs store.zarr --rows 9", "pass --overwrite"),
     "info-no-store": ("info data.csv", "neither a store nor a saved model"),
     "plan-option-of-a-file": ("plan store.zarr --label x", "store.zarr is a store"),
-    "tune-scheduler-file": ("tune store.zarr --scheduler nowhere.json", "nowhere.json"),
+    "tune-scheduler-file": ("tune store.zarr --scheduler nowhere.txt", "nowhere.txt"),
     "fit-taken": ("fit store.zarr fitted", "pass --overwrite"),
     "transform-no-model": ("transform nowhere data.csv bad.zarr", "is not a saved model"),
     "predict-taken": ("predict fitted new.csv data.csv", "data.csv exists already"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from distributed import Client, LocalCluster
 
 import rfcdask as rf
@@ -45,9 +45,15 @@ def coefficients(path: Path) -> Any:
     return rf.load(path).named_steps["learner"].coef_
 
 
-def test_a_fit_goes_on_whatever_stopped_it(many: Path) -> None:
-    whole = run_cli(*FIT[:2], "undisturbed", *FIT[3:], "40", "-q", cwd=many)
-    assert whole.returncode == 0, whole.stderr
+def call_here(*args: str) -> Result:
+    """Call a command on the threads of this process."""
+    return CliRunner().invoke(main, [*args, "--scheduler", "threads"])
+
+
+def test_a_fit_goes_on_whatever_stopped_it(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(many)
+    whole = call_here(*FIT[:2], "undisturbed", *FIT[3:], "40", "-q")
+    assert whole.exit_code == 0, whole.stderr
     checkpoint = many / "model.unfinished" / "training.npz"
 
     first = start_cli(*FIT, "40", "-q", cwd=many)
@@ -55,11 +61,11 @@ def test_a_fit_goes_on_whatever_stopped_it(many: Path) -> None:
     assert first.returncode == -signal.SIGKILL
     assert not (many / "model").exists()
 
-    unfinished = run_cli("predict", "model", "many.zarr", cwd=many)
-    assert unfinished.returncode == 4
+    unfinished = call_here("predict", "model", "many.zarr")
+    assert unfinished.exit_code == 4
     assert "goes on where it stopped" in unfinished.stderr
-    other = run_cli(*FIT, "7", cwd=many)
-    assert other.returncode == 2
+    other = call_here(*FIT, "7")
+    assert other.exit_code == 2
     assert "was begun with epochs=40, not 7: give the same to go on" in other.stderr
 
     at = checkpoint.stat().st_mtime_ns
@@ -77,8 +83,11 @@ def test_a_fit_goes_on_whatever_stopped_it(many: Path) -> None:
     assert not (many / "model.unfinished").exists()
 
 
-def test_a_terminated_ingest_is_resumed_and_never_seen_half(many: Path) -> None:
-    rows = np.random.default_rng(1).normal(size=(60_000, 8))
+def test_a_terminated_ingest_is_resumed_and_never_seen_half(
+    many: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(many)
+    rows = np.random.default_rng(1).normal(size=(40_000, 8))
     np.save(many / "rows.npy", rows)
     args = ("ingest", "rows.npy", "half.zarr", "--block-size", "6400")
     work = many / "half.zarr.unfinished"
@@ -87,12 +96,13 @@ def test_a_terminated_ingest_is_resumed_and_never_seen_half(many: Path) -> None:
     assert process.returncode == 143
     assert "half.zarr.unfinished keeps what is done" in said.splitlines()[-1]
     assert not (many / "half.zarr").exists()
-    for reading in (("info", "half.zarr"), ("fit", "half.zarr", "m")):
-        done = run_cli(*reading, cwd=many)
-        assert (done.returncode, done.stdout) == (4, "")
+    seen = CliRunner().invoke(main, ["info", "half.zarr"])
+    assert (seen.exit_code, seen.stdout) == (4, "")
+    fitted = call_here("fit", "half.zarr", "m")
+    assert (fitted.exit_code, fitted.stdout) == (4, "")
     before = times(work)
-    done = run_cli(*args, "-q", cwd=many)
-    assert done.returncode == 0, done.stderr
+    done = call_here(*args, "-q")
+    assert done.exit_code == 0, done.stderr
     assert not work.exists()
     np.testing.assert_array_equal(rf.open_dataset(many / "half.zarr").X.compute(), rows)
     kept = before.items() & times(many / "half.zarr").items()

@@ -86,6 +86,8 @@ def test_trouble_that_stays_is_said_and_mended() -> None:
     """No shard that could not be read is taken for zeros; an ingest that was cut off goes on."""
     _run(
         """
+import s3fs
+s3fs.S3FileSystem.retries = 2  # by default five attempts, with longer waits between them
 only("hang up", "X/c/1", "PUT")
 said = raised(ingest)
 assert "call again; what is written so far stays" in said, said

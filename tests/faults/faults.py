@@ -78,6 +78,11 @@ class Place:
         self._stack.enter_context(
             dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
         )
+        # Each death of the worker that is too small is a new process; two tell as much as four.
+        if size == "small":
+            self._stack.enter_context(
+                dask.config.set({"distributed.scheduler.allowed-failures": 1})
+            )
         self.cluster = self._stack.enter_context(
             LocalCluster(processes=True, dashboard_address=":0", **SIZES[size])
         )

@@ -16,10 +16,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 import rfcdask as rf
-from rfcdask.kernels.arrays import Array
 from rfcdask.linear.kernel.optimize import DivergedError
 from rfcdask.persist.files import DestinationError
-from tests.linear.test_recovery import data, first_time
+from tests.linear.failing import data, dies_at_third_read
 
 ROOT = str(Path(__file__).resolve().parents[2])
 
@@ -33,15 +32,6 @@ def require_same(found: Any, wanted: Any) -> None:
     for name in ("frequencies_", "phases_", "coef_", "intercept_"):
         assert np.array_equal(getattr(found, name), getattr(wanted, name)), name
     assert found.history_ == wanted.history_
-
-
-def dies_at_third_read(block: Array, marker: Path, at: float) -> Array:
-    """Read once for the sample and once an epoch, a block kills its worker in the second epoch."""
-    if block.size and block[0, 0] == at:
-        read = next(n for n in range(1, 100) if first_time(marker, f"read-{n}"))
-        if read == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-    return block
 
 
 @pytest.mark.timeout(300)
@@ -70,8 +60,7 @@ SCRIPT = """
 import os, pathlib, signal, sys, numpy as np
 sys.path.insert(0, {root!r})
 import rfcdask as rf
-from tests.linear.test_kernel_recovery import data, model
-from tests.linear.test_recovery import first_time
+from tests.linear.failing import data, first_time
 folder, number = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 X, y = data()
 seen = []
@@ -82,7 +71,11 @@ def count(block):
         os.kill(os.getpid(), number)
     return block
 Z = X.map_blocks(count, meta=np.empty((0, 0), np.float32))
-rf.save(model(checkpoint=folder / "run.ckpt", checkpoint_every=8).fit(Z, y), folder / "model")
+model = rf.KernelClassifier(
+    10, gamma=0.1, epochs=3, random_state=1,
+    checkpoint=folder / "run.ckpt", checkpoint_every=8,
+)
+rf.save(model.fit(Z, y), folder / "model")
 """
 
 

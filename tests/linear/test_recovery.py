@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,6 @@ import pytest
 from distributed import Client, LocalCluster
 
 import rfcdask as rf
-from rfcdask.kernels.arrays import Array
 from rfcdask.linear.sgd import base, training
 from rfcdask.linear.sgd.checkpoint import Checkpoint
 from rfcdask.linear.sgd.step import (
@@ -26,41 +27,8 @@ from rfcdask.linear.sgd.step import (
     sample_rows,
     train_on_blocks,
 )
-from tests.linear_data import blobs, lazy
-
-
-def data(rows: int = 100) -> tuple[da.Array, da.Array]:
-    X, y = blobs(3000, 8, 3)
-    return lazy(X, rows), lazy(y, rows)
-
-
-def first_time(marker: Path, name: str) -> bool:
-    """Return True once for each name, over all processes."""
-    try:
-        os.close(os.open(marker / name, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return False
-    return True
-
-
-def dies_once(block: Array, marker: Path, at: float, others: tuple[int, ...] = ()) -> Array:
-    if block.size and block[0, 0] == at and first_time(marker, "killed"):
-        for process in {*others, os.getpid()}:
-            os.kill(process, signal.SIGKILL)
-    return block
-
-
-def fails_once_a_block(block: Array, marker: Path) -> Array:
-    if block.size and first_time(marker, f"block-{block[0, 0]}"):
-        raise OSError("the network had a bad moment")
-    return block
-
-
-def flaky_train(marker: Path, *args: Any) -> TrainingState:
-    state = train_on_blocks(*args)
-    if first_time(marker, f"step-{args[4]}-{args[5]}"):
-        raise OSError("the result got lost after the work was done")
-    return state
+from tests.linear.failing import data, dies_once, fails_once_a_block, flaky_train
+from tests.linear_data import blobs
 
 
 def model(**more: Any) -> Any:
@@ -69,27 +37,38 @@ def model(**more: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize(("workers", "all_die"), [(1, True), (2, False), (2, True)])
-def test_workers_killed_in_the_middle_of_an_epoch(
-    workers: int, all_die: bool, tmp_path: Path
-) -> None:
-    X, y = data()
-    undisturbed = model().fit(X, y)
-    doomed = float(X[1700, 0].compute())
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[LocalCluster]:
+    """Workers that a nanny starts again whenever they are killed."""
     patient = {"distributed.deploy.lost-worker-timeout": "5 minutes"}  # on a busy machine
     with (
         dask.config.set(patient),
         LocalCluster(
-            n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0"
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
         ) as cluster,
-        Client(cluster, set_as_default=False) as client,
     ):
+        yield cluster
+
+
+@pytest.mark.parametrize(("workers", "all_die"), [(2, False), (2, True), (1, True)])
+def test_workers_killed_in_the_middle_of_an_epoch(
+    workers: int, all_die: bool, tmp_path: Path, mortal: LocalCluster
+) -> None:
+    X, y = data()
+    undisturbed = model().fit(X, y)
+    doomed = float(X[1700, 0].compute())
+    with Client(mortal, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+        mortal.scale(workers)
+        while len(client.ncores()) > workers:
+            time.sleep(0.05)
         before = client.run(os.getpid)
         others = tuple(before.values()) if all_die else ()
         Z = X.map_blocks(
             dies_once, marker=tmp_path, at=doomed, others=others, meta=np.empty((0, 0), np.float32)
         )
         found = model().fit(Z, y, client=client)
+        client.wait_for_workers(workers, timeout=60)
         after = client.run(os.getpid)
     assert (tmp_path / "killed").exists()
     assert set(before.values()) != set(after.values())  # a nanny started another worker
@@ -206,7 +185,8 @@ def test_penalties_that_were_dropped_stay_dropped(
 SCRIPT = """
 import sys, pathlib, numpy as np
 sys.path.insert(0, {root!r})
-from tests.linear.test_recovery import data, dies_once, model
+import rfcdask as rf
+from tests.linear.failing import data, dies_once
 marker, out = map(pathlib.Path, sys.argv[1:3])
 X, y = data()
 doomed = float(X[1700, 0].compute())
@@ -217,7 +197,10 @@ def count(block):
         block = dies_once(block, marker, float(block[0, 0]))
     return block
 Z = X.map_blocks(count, meta=np.empty((0, 0), np.float32))
-found = model(checkpoint=marker / "run.ckpt", checkpoint_every=4).fit(Z, y)
+found = rf.SGDClassifier(
+    alpha=1e-3, epochs=3, random_state=1, persist=False,
+    checkpoint=marker / "run.ckpt", checkpoint_every=4,
+).fit(Z, y)
 np.save(out, found.coef_)
 """
 

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 SMALL = {
-    "rows": 4000,
+    "rows": 2000,
     "sizes": [8, 16],
     "n_candidates": 120,
     "n_rows": 300,
     "refine": 20,
-    "gamma": "tune",
+    "gamma": "median",
     "methods": ["random", "giga", "compressed", "compressed-labels", "learned", "nystroem"],
     "epochs": 2,
-    "block_size": "100kB",
+    "block_size": "40kB",
 }
 
 

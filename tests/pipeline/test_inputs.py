@@ -52,8 +52,8 @@ def test_a_parquet_file(tmp_path: Path) -> None:
     columns = {f"x{i}": X[:, i] for i in range(X.shape[1])}
     parquet.write_table(pyarrow.table({"grape": y} | columns), tmp_path / "wine.parquet")
     where = ("--label", "grape", "--out", tmp_path / "out", "--scheduler", "threads")
-    ended = run_cli("run", tmp_path / "wine.parquet", *where)
-    assert ended.returncode == 0, ended.stderr
+    ended = CliRunner().invoke(main, ["run", *map(str, (tmp_path / "wine.parquet", *where))])
+    assert ended.exit_code == 0, ended.stderr
     results = results_of(tmp_path / "out")
     assert results["data"]["column_names"] == list(columns)
     assert results["data"]["label_name"] == "grape"
@@ -121,6 +121,8 @@ def test_a_class_of_held_out_rows_alone_stops_no_run(tmp_path: Path) -> None:
         results = run_job(store, out, settings=few | {"random_state": seed}, scheduler="threads")
         assert results["confusion"]["labels"] == ["0", "1", "7"]
         held_out.append(sum(results["confusion"]["matrix"][2]))
+        if len(set(held_out)) == 2:  # one run learned from the row, another did not
+            break
     assert sorted(set(held_out)) == [0, 1]
 
 

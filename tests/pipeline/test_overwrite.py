@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -43,11 +44,17 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
-@pytest.fixture
-def old(tmp_path: Path) -> Path:
-    """A finished run, with a file that somebody put beside it."""
-    folder = tmp_path / "run"
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished") / "run"
     run(folder)
+    return folder
+
+
+@pytest.fixture
+def old(finished: Path, tmp_path: Path) -> Path:
+    """A finished run, with a file that somebody put beside it."""
+    folder = shutil.copytree(finished, tmp_path / "run")
     (folder / "notes.txt").write_text("mine")
     return folder
 

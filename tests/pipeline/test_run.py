@@ -16,9 +16,9 @@ from rfcdask.pipeline import comparable, run_job
 from tests.pipeline.helpers import SMALL, results_of
 
 
-def parts(folder: Path) -> tuple[Any, Any]:
+def parts(folder: Path, test_rows: int = 400) -> tuple[Any, Any]:
     """Split as the run does, from the store as it lies there."""
-    return rf.open_dataset(folder / "data.zarr").split(800, random_state=0)
+    return rf.open_dataset(folder / "data.zarr").split(test_rows, random_state=0)
 
 
 def test_the_saved_model_gives_the_reported_confusion(whole: Path) -> None:
@@ -28,7 +28,7 @@ def test_the_saved_model_gives_the_reported_confusion(whole: Path) -> None:
     model = rf.load(whole / "model")  # takes rows as they are in the store
     wanted = confusion_matrix(y, model.predict(X))
     assert results["confusion"] == {"labels": ["0", "1"], "matrix": wanted.tolist()}
-    assert results["model"]["accuracy"] == pytest.approx(np.trace(wanted) / 800)
+    assert results["model"]["accuracy"] == pytest.approx(np.trace(wanted) / 400)
     assert results["model"]["path"] == "model"
 
 
@@ -67,8 +67,8 @@ def test_results_hold_every_section(whole: Path) -> None:
         "recommendation",
     ]
     data, selection = results["data"], results["selection"]
-    assert (data["rows"], data["train_rows"], data["test_rows"]) == (4000, 3200, 800)
-    assert sum(data["class_counts"]) == 4000
+    assert (data["rows"], data["train_rows"], data["test_rows"]) == (2000, 1600, 400)
+    assert sum(data["class_counts"]) == 2000
     assert data["blocks"] > 1
     assert selection["sizes"] == list(range(1, 17))
     assert len(selection["weights"]) == selection["chosen_size"] == 16
@@ -87,7 +87,7 @@ def test_results_hold_every_section(whole: Path) -> None:
         "score",
     ]
     assert all(phase["peak_bytes"] > 50e6 for phase in results["phases"])
-    assert results["kernel"]["rule"] == "tuned"
+    assert results["kernel"]["rule"] == "median"
     assert "<html" in (whole / "report.html").read_text()
 
 
@@ -110,9 +110,20 @@ def test_workers_change_nothing_and_seeds_do(
     other = run_job(None, tmp_path / "two", settings=SMALL, scheduler=cluster_client)
     assert other["machine"]["workers"] == 2
     assert comparable(other) == comparable(results_of(whole))
-    few = SMALL | {"random_state": 1, "methods": ["random"], "method": "random"}
-    seeded = run_job(None, tmp_path / "seed", settings=few, scheduler="threads")
-    assert seeded["model"]["accuracy"] != other["model"]["accuracy"]
+    few = {"methods": ["random"], "method": "random", "random_state": 1}
+    seeded = run_job(None, tmp_path / "seed", settings=SMALL | few, scheduler="threads")
+    wanted = [row for row in other["comparison"] if row["method"] == "random"]
+    for row, before in zip(seeded["comparison"], wanted, strict=True):
+        assert row["accuracy"] != before["accuracy"]
+
+
+def test_a_width_is_tuned_on_training_rows(tmp_path: Path) -> None:
+    asked = {"gamma": "tune", "rows": 400, "methods": ["random"], "method": "random"}
+    results = run_job(None, tmp_path / "run", settings=SMALL | asked, scheduler="threads")
+    assert results["kernel"]["rule"] == "tuned"
+    train = parts(tmp_path / "run", 80)[0].standardize()
+    scale = 1 / (train.X.shape[1] * train.X.compute().var())
+    assert 1 / 16 <= results["kernel"]["gamma"] / scale * (1 + 1e-6) <= 4.01
 
 
 def test_comparable_leaves_only_what_must_agree(whole: Path) -> None:
