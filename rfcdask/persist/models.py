@@ -28,15 +28,22 @@ import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 
 from rfcdask._version import __version__
-from rfcdask.kernels import KERNELS, Kernel
 from rfcdask.kernels.arrays import Array, is_sparse
-from rfcdask.persist.files import atomic_folder, disk_errors, follow_link, require_flag
+from rfcdask.persist.files import (
+    atomic_folder,
+    disk_errors,
+    exclusive_lock,
+    follow_link,
+    lock_path,
+    require_flag,
+)
+from rfcdask.persist.parameters import decode, encode
 from rfcdask.persist.shapes import check_state
 from rfcdask.persist.untrusted import check_zarr, faults_as, read_json, require_plain
 
 FORMAT = 2  # raised whenever older versions could not read what is written; 2 knows pipelines
 _JSON, _ARRAYS = "model.json", "arrays.zarr"
-_LIST_BYTES = 2**26  # most bytes of an array that ``model.json`` itself holds
+_TRIALS = 3  # how often a model is read again that another took the place of meanwhile
 PERSISTABLE = {
     "RandomFeatures": "rfcdask.features.baselines",
     "CompressedFeatures": "rfcdask.features.compressed",
@@ -92,13 +99,22 @@ def save(
     _check_class(obj)
     require_flag("overwrite", overwrite)
     target = follow_link(Path(path))
+    _require_free(target, overwrite)
+    other = FileExistsError(f"another process is saving {target}: wait for it.")
+    with disk_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        lock = lock_path(Path(os.path.realpath(target)))
+        with exclusive_lock(lock, other), atomic_folder(target) as work:
+            _require_free(target, overwrite)  # nobody else puts one there from now on
+            _write(obj, work, about)
+
+
+def _require_free(target: Path, overwrite: bool) -> None:
     if os.path.exists(target) and not (overwrite and _is_model(target)):
         raise FileExistsError(
             f"{target} exists already; choose another path"
             + (", or pass overwrite=True." if _is_model(target) else ": it is not a saved model.")
         )
-    with disk_errors(target), atomic_folder(target) as work:
-        _write(obj, work, about)
 
 
 def saved_class(name: str) -> Callable[..., Any]:
@@ -140,12 +156,33 @@ def load(path: str | os.PathLike[str]) -> Any:
         When the model was written in a newer format, or a file of it is damaged or missing.
     """
     folder = Path(path)
-    record = _checked_record(folder)
+    for _ in range(_TRIALS):
+        seen = _identity(folder)
+        try:
+            return _load(folder)
+        except (DamagedModelError, FileNotFoundError):
+            if _identity(folder) == seen:
+                raise
+    return _load(folder)
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Return what changes when another model takes the place of a folder."""
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _load(folder: Path, checksum: str | None = None) -> Any:
+    """Read a model, the one with this checksum where it is a step of a pipeline."""
+    record = _checked_record(folder, checksum)
     with _damage_of(folder / _JSON):
         if record["class"] == "Pipeline":
             return _load_pipeline(record, folder)
         kind = saved_class(record["class"])
-        parameters = {name: _decode(value) for name, value in record["parameters"].items()}
+        parameters = {name: decode(value) for name, value in record["parameters"].items()}
         if "checkpoint" in parameters:
             parameters["checkpoint"] = None  # of older versions, or of a stranger
         obj = kind(**parameters)
@@ -176,11 +213,11 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     shown = {key: record[key] for key in kept if key in record}
     with _damage_of(folder / _JSON):
         if record["class"] == "Pipeline":
-            shown["steps"] = {name: describe(place) for name, place in _steps(record, folder)}
+            shown["steps"] = {name: describe(place) for name, place, _ in _steps(record, folder)}
     return shown
 
 
-def _checked_record(folder: Path) -> dict[str, Any]:
+def _checked_record(folder: Path, checksum: str | None = None) -> dict[str, Any]:
     if not _is_model(folder):
         raise FileNotFoundError(f"{folder} is not a saved rfcdask model: it has no {_JSON}.")
     record = _read_record(folder / _JSON)
@@ -190,7 +227,8 @@ def _checked_record(folder: Path) -> dict[str, Any]:
             f"{record.get('version')}; this is rfcdask {__version__}, which reads up to format "
             f"{FORMAT}: upgrade rfcdask."
         )
-    if record.pop("checksum", None) != _checksum(record) or "class" not in record:
+    found = record.pop("checksum", None)
+    if found != _checksum(record) or "class" not in record or checksum not in (None, found):
         raise _damaged(folder / _JSON, "its checksum is that of another content")
     return record
 
@@ -198,11 +236,13 @@ def _checked_record(folder: Path) -> dict[str, Any]:
 def _load_pipeline(record: dict[str, Any], folder: Path) -> Any:
     from sklearn.pipeline import Pipeline
 
-    return Pipeline([(name, load(place)) for name, place in _steps(record, folder)])
+    # Another model may take the place of this one meanwhile: its steps are not those of the first.
+    steps = [(name, _load(place, checksum)) for name, place, checksum in _steps(record, folder)]
+    return Pipeline(steps)
 
 
-def _steps(record: dict[str, Any], folder: Path) -> list[tuple[str, Path]]:
-    """Return names and folders of a pipeline's steps, after making sure that they are its own."""
+def _steps(record: dict[str, Any], folder: Path) -> list[tuple[str, Path, str]]:
+    """Return names, folders and checksums of a pipeline's steps, which are its own."""
     steps = []
     for index, step in enumerate(record["steps"]):
         place = folder / _step_folder(index)
@@ -211,7 +251,7 @@ def _steps(record: dict[str, Any], folder: Path) -> list[tuple[str, Path]]:
         # As every record holds the checksums of those within it, none can hold itself.
         if not _is_model(place) or _read_record(place / _JSON).get("checksum") != step["checksum"]:
             raise ValueError(f"{place.name} is missing or a step of another pipeline")
-        steps.append((str(step["name"]), place))
+        steps.append((str(step["name"]), place, str(step["checksum"])))
     return steps
 
 
@@ -267,61 +307,13 @@ def _write_parts(obj: Any, folder: Path) -> dict[str, Any]:
         for name, value in vars(obj).items()
         if name.endswith("_") and not name.startswith("_")
     }
-    parameters = {k: _encode(k, v) for k, v in obj.get_params(deep=False).items()}
+    parameters = {k: encode(k, v) for k, v in obj.get_params(deep=False).items()}
     return {"seed": getattr(obj, "seed_", None), "parameters": parameters, "state": state}
 
 
 def _checksum(record: dict[str, Any]) -> str:
     """Return the digest of a record's content, whatever its spaces and order."""
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
-
-
-def _encode(name: str, value: Any) -> Any:
-    if name == "checkpoint":
-        return None  # a file of the machine that trained, which nobody else's fit shall write
-    if isinstance(value, Kernel) and value is KERNELS.get(value.name):
-        return value.name
-    if isinstance(value, Kernel):
-        raise ValueError(
-            f"{name}={value.name!r} is a kernel of your own, which cannot be saved without pickle; "
-            "save frequencies_, phases_ and weights_ yourself."
-        )
-    if isinstance(value, (np.random.RandomState, np.random.Generator)):
-        return None  # what it drew is in seed_
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return {"list": value.tolist(), "dtype": value.dtype.str}
-    if isinstance(value, (list, tuple)):
-        return [_encode(name, item) for item in value]
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, dict):  # JSON would make strings of the keys
-        return {"items": [[_encode(name, k), _encode(name, v)] for k, v in value.items()]}
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    raise ValueError(f"{name}={value!r} cannot be saved without pickle; use numbers or strings.")
-
-
-def _decode(value: Any) -> Any:
-    if isinstance(value, dict) and set(value) == {"list", "dtype"}:
-        return _listed(value["list"], value["dtype"])
-    if isinstance(value, dict) and set(value) == {"items"}:
-        return {_decode(k): _decode(v) for k, v in value["items"]}
-    if isinstance(value, list):
-        return [_decode(item) for item in value]
-    return value
-
-
-def _listed(values: Any, dtype: str) -> Array:
-    """Return an array that was written as a list, unless its type makes it absurdly large."""
-    plain, kind = np.array(values), np.dtype(dtype)
-    if kind.kind not in "biufcUS" or plain.size * kind.itemsize > _LIST_BYTES:
-        raise ValueError(
-            f"a list of {plain.size} values of type {dtype} is refused: numbers and text of at "
-            f"most {_LIST_BYTES:,} bytes are read"
-        )
-    return plain.astype(kind)
 
 
 def _write_value(group: zarr.Group, name: str, value: Any) -> Any:
@@ -340,7 +332,7 @@ def _write_value(group: zarr.Group, name: str, value: Any) -> Any:
         return {"tuple": type(value).__name__, "fields": record}
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{name} holds values that are not finite; fit the model again.")
-    return {"value": _encode(name, value)}
+    return {"value": encode(name, value)}
 
 
 def _write_array(group: zarr.Group, name: str, values: Array) -> Any:
@@ -394,7 +386,7 @@ def _read_value(value: dict[str, Any], folder: Path) -> Any:
     if "tuple" in value:
         fields = {name: _read_value(item, folder) for name, item in value["fields"].items()}
         return saved_class(value["tuple"])(**fields)
-    return _decode(value["value"])
+    return decode(value["value"])
 
 
 def _strings(values: Any) -> Array:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.pipeline import make_pipeline
 
 import rfcdask as rf
 from rfcdask.persist import files
@@ -121,3 +122,43 @@ def test_a_killed_save_leaves_nothing_under_the_final_name(tmp_path: Path) -> No
         rf.load(target)
     rf.save(fitted("random"), target)
     assert rf.load(target).n_components == 20
+
+
+def test_a_model_that_is_replaced_meanwhile_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its steps are all of the older or all of the newer one, never some of each."""
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    one, two = (
+        make_pipeline(rf.Standardizer(), rf.Ridge(alpha=alpha)).fit(X * alpha, X[:, 0])
+        for alpha in (1.0, 2.0)
+    )
+    rf.save(one, tmp_path / "model")
+    steps = persist._steps
+
+    def replaced(*args: Any) -> Any:
+        found = steps(*args)
+        monkeypatch.setattr(persist, "_steps", steps)
+        rf.save(two, tmp_path / "model", overwrite=True)
+        return found
+
+    monkeypatch.setattr(persist, "_steps", replaced)
+    found = rf.load(tmp_path / "model")
+    np.testing.assert_array_equal(found.predict(X), two.predict(X))
+
+
+def test_two_processes_do_not_save_over_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = rf.Ridge().fit(np.eye(3), np.arange(3.0))
+    write = persist._write
+
+    def slow(*args: Any) -> Any:
+        monkeypatch.setattr(persist, "_write", write)
+        with pytest.raises(FileExistsError, match=r"another process is saving .*: wait for it"):
+            rf.save(model, tmp_path / "model")
+        return write(*args)
+
+    monkeypatch.setattr(persist, "_write", slow)
+    rf.save(model, tmp_path / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
