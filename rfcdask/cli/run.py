@@ -110,29 +110,36 @@ def _check_source(source: str | None, options: dict[str, Any]) -> None:
 
 
 def _summary(results: dict[str, Any], folder: Any) -> str:
-    model, linear = results["model"], results["linear"]
+    from rfcdask.pipeline.report.scores import name_of
+
+    model, other, name = results["model"], results["linear"], "a linear model"
+    if "set_aside" in model:  # the linear model was better
+        other, name = model["set_aside"], name_of(model["set_aside"])
     advice = results["recommendation"]
     return "\n".join(
         [
             *(f"Warning: {said}" for said in results.get("warnings") or ()),
             f"{advice['text']} {advice['reason']}",
-            f"Model: {_good(model, linear, results['data']['test_rows'])}; saved in {folder.model}",
+            f"Model: {_good(model, other, name, results['data']['test_rows'])}; saved in "
+            f"{folder.model}",
             f"Report: {folder.report}",
         ]
     )
 
 
-def _good(model: dict[str, Any], linear: dict[str, Any], rows: int) -> str:
+def _good(model: dict[str, Any], other: dict[str, Any], name: str, rows: int) -> str:
+    """Say how good the model is that was saved, and the other one."""
+    kind = "linear on the columns, " if model["method"] == "none" else ""
     if model["accuracy"] is None:
-        mine, other = model["metrics"], linear["metrics"]
+        mine, others = model["metrics"], other["metrics"]
         return (
-            f"R2 {mine['r2']:.4f} on {rows:,} held-out rows, mean absolute error "
-            f"{mine['mean_absolute_error']:.4g}, against {other['r2']:.4f} and "
-            f"{other['mean_absolute_error']:.4g} for a linear model"
+            f"{kind}R2 {mine['r2']:.4f} on {rows:,} held-out rows, mean absolute error "
+            f"{mine['mean_absolute_error']:.4g}, against {others['r2']:.4f} and "
+            f"{others['mean_absolute_error']:.4g} for {name}"
         )
     return (
-        f"{model['accuracy']:.2%} of {rows:,} held-out rows right, against "
-        f"{linear['accuracy']:.2%} for a linear model"
+        f"{kind}{model['accuracy']:.2%} of {rows:,} held-out rows right, against "
+        f"{other['accuracy']:.2%} for {name}"
     )
 
 

@@ -193,6 +193,11 @@ class LinearClassifierMixin(ClassifierMixin):
         self.calibration_ = Calibration.of(flat, codes, len(self.classes_), method)
         return self
 
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def _has_probabilities(self) -> bool:
         loss = getattr(self, "loss", None)
         if loss != "log_loss" and getattr(self, "calibration_", None) is None:
@@ -292,6 +297,7 @@ class LinearRegressorMixin(RegressorMixin):
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
+        tags.input_tags.sparse = True
         return tags
 
 

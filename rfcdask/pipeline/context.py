@@ -125,12 +125,10 @@ class Context:
             train, held = train.split(rows, random_state=seed + 1)
         return train, test, held
 
-    def linear_parts(self) -> tuple[Dataset, Dataset]:
-        """Return the rows to learn from and those held out with all columns, not projected."""
-        if not self.columns.sparse:
-            return self.train, self.test
-        train, test, _ = self._split(self.columns)
-        return train, test
+    @cached_property
+    def linear_parts(self) -> tuple[Dataset, Dataset, Dataset | None]:
+        """The rows to learn from, held out and for probabilities, with all columns they have."""
+        return self._split(self.columns) if self.columns.sparse else self._parts
 
     @property
     def train(self) -> Dataset:

@@ -65,8 +65,7 @@ def collect(run: Context, scheduler: str) -> dict[str, Any]:
         "comparison": [row for row in compared if row["method"] not in NEIGHBOURS],
         "boosting": next((row for row in compared if row["method"] in NEIGHBOURS), None),
         "linear": run.product("linear"),
-        "model": run.product("train")
-        | {"accuracy": scored.get("accuracy"), "metrics": scored["metrics"]},
+        "model": _saved_model(run, scored),
         "confusion": {name: scored[name] for name in ("labels", "matrix")}
         if "matrix" in scored
         else None,
@@ -78,6 +77,22 @@ def collect(run: Context, scheduler: str) -> dict[str, Any]:
             for record in run.done.values()
         ],
     }
+
+
+def _saved_model(run: Context, scored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was trained, or the linear model that was better with what it replaced."""
+    trained: dict[str, Any] = run.product("train")
+    measured = {"accuracy": scored.get("accuracy"), "metrics": scored["metrics"]}
+    if "set_aside" not in scored:
+        return trained | measured
+    linear = run.product("linear")
+    return {
+        "method": "none",
+        "learner": linear["learner"],
+        "train_seconds": linear["seconds"],
+        "path": trained["path"],
+        "set_aside": trained | scored["set_aside"],
+    } | measured
 
 
 def describe_machine(client: Any, scheduler: str) -> dict[str, Any]:

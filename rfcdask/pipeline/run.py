@@ -182,7 +182,9 @@ def fit_model(
             phases = phases_of_fit(asked)
             with _opened(folder, begun, phases, where, threads, say, ignore_plan) as run:
                 result: dict[str, Any] = plain(_about_fit(run))
-                about = about_model(run) | {name: result.get(name) for name in ("metric", "score")}
+                about = about_model(run, run.stored) | {
+                    name: result.get(name) for name in ("metric", "score")
+                }
                 save(load(folder.model), model, overwrite=overwrite, about=redacted(plain(about)))
         except BaseException:
             if folder.is_run and not folder.holds_work:

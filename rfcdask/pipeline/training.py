@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.pipeline import Pipeline
 
+from rfcdask.data import Dataset
 from rfcdask.data.columns import training_data_record
-from rfcdask.evaluation.evaluate import measured
+from rfcdask.evaluation.evaluate import Evaluation, measured
 from rfcdask.evaluation.importance import permutation_importance
 from rfcdask.linear import (
     KernelClassifier,
@@ -20,6 +22,7 @@ from rfcdask.linear import (
 from rfcdask.persist.models import load, save
 from rfcdask.pipeline.context import Context
 from rfcdask.pipeline.maps import map_path
+from rfcdask.pipeline.report.metric import Metric
 
 LOSSES = {"svm": "hinge", "logistic": "log_loss"}
 CHECKPOINT_EVERY = 32
@@ -32,17 +35,42 @@ LINEAR_EPOCHS = 5
 
 
 def train_linear(run: Context) -> dict[str, Any]:
-    """Train a linear model on the columns themselves: what every map must beat."""
+    """Train a linear model on the columns themselves: what every map must beat, and kept if not."""
     start = time.perf_counter()
-    train, test = run.linear_parts()
+    train, test, held = run.linear_parts
     model = run.judge.ridge()
     if train.sparse:  # a square matrix of all columns would not fit
         model = run.judge.sgd(epochs=LINEAR_EPOCHS, random_state=run.settings.random_state)
     model.fit(train.X, train.y, client=run.client)
+    if held is not None:
+        model.calibrate(held.X, held.y, method=run.used["calibration"], client=run.client)
     seconds = time.perf_counter() - start
     found = measured(model, test.X, test.y, client=run.client)
-    accuracy = found.values.get("accuracy")
-    return {"accuracy": accuracy, "metrics": found.values, "seconds": seconds}
+    steps = [*_steps_before(run), ("learner", model)]
+    save(Pipeline(steps), _kept(run, "linear"), overwrite=True, about=about_model(run, run.columns))
+    return {
+        "accuracy": found.values.get("accuracy"),
+        "metrics": found.values,
+        "seconds": seconds,
+        "learner": "sgd" if train.sparse else "ridge",
+    }
+
+
+def _kept(run: Context, name: str) -> Path:
+    """Return where a model is until it is known which of two is better."""
+    return run.folder.maps / f"{name}-model"
+
+
+def _steps_before(run: Context) -> list[tuple[str, Any]]:
+    """Return what the rows of a run went through before, and new ones will."""
+    steps: list[tuple[str, Any]] = []
+    if "table" in run.stored.attrs:
+        from rfcdask.data.tables.encoder import TableEncoder
+
+        steps.append(("table", TableEncoder.of(run.stored)))
+    if run.standardizer is not None:
+        steps.append(("standardize", run.standardizer))
+    return steps
 
 
 def train(run: Context) -> dict[str, Any]:
@@ -50,14 +78,7 @@ def train(run: Context) -> dict[str, Any]:
 
     Features that learn do so with the model.
     """
-    used, X = run.used, run.train.X
-    steps: list[tuple[str, Any]] = []
-    if "table" in run.stored.attrs:  # the rows on disk went through it, and new ones will
-        from rfcdask.data.tables.encoder import TableEncoder
-
-        steps.append(("table", TableEncoder.of(run.stored)))
-    if run.standardizer is not None:
-        steps.append(("standardize", run.standardizer))
+    used, X, steps = run.used, run.train.X, _steps_before(run)
     features: Any = None
     if used["method"] != "none" and not run.learns_features:
         features = load(map_path(run, used["method"], run.n_components))
@@ -77,7 +98,7 @@ def train(run: Context) -> dict[str, Any]:
         if run.learns_features:
             learned = {"gamma": learner.gamma_, "history": learner.history_}
     seconds = time.perf_counter() - start
-    save(Pipeline(steps), run.folder.model, overwrite=True, about=about_model(run))
+    save(Pipeline(steps), run.folder.model, overwrite=True, about=about_model(run, run.stored))
     passes = {"ridge": 1, "none": 0}.get(used["learner"], used["epochs"])
     if learned:
         passes = len(learned["history"])
@@ -92,13 +113,13 @@ def train(run: Context) -> dict[str, Any]:
     }
 
 
-def about_model(run: Context) -> dict[str, Any]:
+def about_model(run: Context, data: Dataset) -> dict[str, Any]:
     """Return what a model remembers of how it was made and of the data it was fitted on."""
     return {
         "command": "rfcdask run" if run.compares else "rfcdask fit",
         "seed": run.settings.random_state,
         "test_size": run.used["test_size"] or None,
-        "data": training_data_record(run.stored, run.source or "synthetic"),
+        "data": training_data_record(data, run.source or "synthetic"),
     }
 
 
@@ -134,21 +155,54 @@ def make_learner(run: Context) -> Any:
     )
 
 
-def score(run: Context) -> dict[str, Any]:
-    """Measure the model on all rows held out, in one pass, and what it needs of each column."""
-    pipeline, test = load(run.folder.model), run.test
-    # The rows of a run went through these steps before they came here.
+def _fitted(path: Path) -> Any:
+    """Load a model without the steps that the rows of a run went through before."""
+    pipeline = load(path)
     done = [name for name in pipeline.named_steps if name in ("table", "standardize")]
-    fitted = pipeline[len(done) :]
+    return pipeline[len(done) :]
+
+
+def _better_model(run: Context) -> tuple[Any, Any, Evaluation, dict[str, Any]]:
+    """Return the model, the rows held out for it, what was measured, and what is to be said.
+
+    Where the map was left open, a linear model that is better takes the place of the trained one.
+    """
+    trained, linear, test = _kept(run, "trained"), _kept(run, "linear"), run.test
+    # The model was replaced already if a run was killed after that.
+    fitted = _fitted(trained if trained.exists() else run.folder.model)
     found = measured(fitted, test.X, test.y, client=run.client)
-    product: dict[str, Any] = {"metrics": found.values}
+    metric = Metric(run.judge.scoring)
+    mine = metric.value({"metrics": found.values})
+    other = metric.value(run.product("linear")) if run.compares and linear.exists() else None
+    if mine is None or other is None or other <= mine or run.used["method"] == "none":
+        return fitted, test, found, {"warnings": []}
+    if run.settings.method != "auto":
+        said = (
+            f"A linear model on the columns has a better {metric.word} ({metric.show(other)}) than "
+            f"the saved model ({metric.show(mine)}), whose map was asked for: leave --method "
+            f"{run.settings.method} out to save the better one."
+        )
+        return fitted, test, found, {"warnings": [said]}
+    if not trained.exists():
+        save(load(run.folder.model), trained)
+    about = about_model(run, run.columns)
+    save(load(linear), run.folder.model, overwrite=True, about=about)
+    fitted, test = _fitted(linear), run.linear_parts[1]
+    set_aside = {"accuracy": found.values.get("accuracy"), "metrics": found.values}
+    aside: dict[str, Any] = {"set_aside": set_aside, "warnings": []}
+    return fitted, test, measured(fitted, test.X, test.y, client=run.client), aside
+
+
+def score(run: Context) -> dict[str, Any]:
+    """Measure the better model on all rows held out, and what it needs of each column."""
+    fitted, test, found, product = _better_model(run)
+    product["metrics"] = found.values
     if run.compares:
         product["importances"] = _importances(run, fitted)
     if found.labels is None or found.confusion is None:
         if run.compares:
-            rows = run.sample.test[:POINTS]
-            product["points"] = np.c_[run.sample.labels[:POINTS], fitted.predict(rows)].tolist()
-        return product | {"R2": found["r2"], "targets": found.targets, "warnings": []}
+            product["points"] = _points(run, fitted, test)
+        return product | {"R2": found["r2"], "targets": found.targets}
     # All classes of the data count: a rare one may have rows among those learned from alone.
     classes = np.asarray(test.classes)
     matrix = np.zeros((len(classes), len(classes)), np.int64)
@@ -158,8 +212,18 @@ def score(run: Context) -> dict[str, Any]:
         "accuracy": found["accuracy"],
         "labels": run.product("data")["data"]["classes"],
         "matrix": matrix.tolist(),
-        "warnings": [said] if (said := found.warning()) else [],
+        "warnings": [*([said] if (said := found.warning()) else []), *product["warnings"]],
     }
+
+
+def _points(run: Context, model: Any, test: Dataset) -> list[Any]:
+    """Return true and predicted numbers of some rows held out."""
+    rows, labels = run.sample.test[:POINTS], run.sample.labels[:POINTS]
+    if rows.shape[1] != test.shape[1]:  # the sample is projected, and the model is not
+        few: Any = test.split(test_size=min(POINTS, test.shape[0] - 1), random_state=0)[1]
+        rows, labels = few.X.compute(), few.y.compute()
+    points: list[Any] = np.c_[labels, model.predict(rows)].tolist()
+    return points
 
 
 def _importances(run: Context, model: Any) -> dict[str, Any] | None:

@@ -37,7 +37,8 @@ def for_boosting(table: pd.DataFrame, seen: pd.DataFrame) -> pd.DataFrame:
     made = table.drop(columns="status")
     for name in ("city", "plan", "shop"):
         levels = seen[name].value_counts().index[:MOST_LEVELS]
-        made[name] = pd.Categorical(made[name], categories=levels)
+        common = made[name].where(made[name].isin(levels))
+        made[name] = pd.Categorical(common, categories=levels)
     made["signup"] = (made["signup"] - pd.Timestamp(0)).dt.total_seconds()
     return made.astype({"active": "float64"})
 

@@ -74,13 +74,17 @@ def _tiles(results: Results) -> list[tuple[str, str]]:
     shares = metric.words(
         "of held-out rows are classified right", f"{metric.word} on held-out rows"
     )
-    mine, linear = (metric.value(section(results, name)) for name in ("model", "linear"))
+    model = section(results, "model")
+    mine, linear = metric.value(model), metric.value(section(results, "linear"))
     error = section(results, "selection").get("refined_heldout")
-    if section(results, "model").get("method") == "learned":  # which approximates no kernel
+    if model.get("method") in ("learned", "none"):  # which approximate no kernel
         error = None
+    beside = "with a linear model on the raw columns"
+    if aside := section(model, "set_aside"):
+        linear, beside = metric.value(aside), f"with {scores.name_of(aside)}, which was set aside"
     shown: list[tuple[Any, Any, str]] = [
         (mine, lambda v: metric.show(v, 1), shares),
-        (linear, lambda v: metric.show(v, 1), "with a linear model on the raw columns"),
+        (linear, lambda v: metric.show(v, 1), beside),
         (error, number, "relative kernel error on held-out pairs"),
         (sections.total_seconds(results) or None, seconds, "for the whole run"),
     ]

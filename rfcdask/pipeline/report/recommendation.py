@@ -143,7 +143,8 @@ def recommend(results: Results) -> dict[str, str]:
     value = metric.value(boosted)
     top = max(filter(None, [best.accuracy, value]), default=0.0)
     if linear is not None and metric.as_good(linear, top, tested):
-        return judge.linear_is_enough(linear, best)
+        saved = section(results, "model").get("method") == "none"
+        return judge.linear_is_enough(linear, best, saved)
     if value is not None and not metric.as_good(best.accuracy or 0, value, tested):
         return judge.boosting_is_better(value, best, boosted)
     equal = [
@@ -370,7 +371,7 @@ class _Judge:
             "of the rows: nothing has been learned that would beat it."
         )
 
-    def linear_is_enough(self, linear: float, best: Measured) -> dict[str, str]:
+    def linear_is_enough(self, linear: float, best: Measured, saved: bool) -> dict[str, str]:
         """Recommend no features at all."""
         accuracy = best.accuracy or 0
         more = linear > accuracy and not self._as_accurate(accuracy, linear)
@@ -380,7 +381,8 @@ class _Judge:
             f"It is {how} the best feature map{self._on_rows} ({self._percent(linear)} against "
             f"{self._percent(best.accuracy)} for {best.sized}), and it needs no features at all."
         )
-        sentences = filter(None, [reason, self.against_majority(linear)])
+        kept = "It is the model that was saved." if saved else ""
+        sentences = filter(None, [reason, kept, self.against_majority(linear)])
         return {"text": "Use a linear model on the raw columns.", "reason": " ".join(sentences)}
 
     def without_accuracy(self, results: Results) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 from rfcdask.display import charts
 from rfcdask.display.style import NONE, count, finite, number, share
 from rfcdask.pipeline.report.metric import Metric, Results, section
+from rfcdask.pipeline.report.recommendation import Measured
 from rfcdask.pipeline.report.sections import Block, ReportTable, Section, Titled
 
 MOST_COLUMNS = 25
@@ -30,18 +31,28 @@ SHARES = ("accuracy", "balanced_accuracy", "f1_macro")
 
 def scores(results: Results) -> Section | None:
     """Return all metrics, of each class too; None where nothing was measured."""
-    measured = section(section(results, "model"), "metrics")
-    linear = section(section(results, "linear"), "metrics")
+    model = section(results, "model")
+    measured = section(model, "metrics")
+    beside, other = "linear model on the columns", section(results, "linear")
+    if aside := section(model, "set_aside"):
+        beside, other = f"{name_of(aside)}, set aside", aside
+    others = section(other, "metrics")
     known = [name for name in METRICS if finite(measured.get(name)) is not None]
     if not known:
         return None
     rows = [
-        (METRICS[name], _shown(name, measured[name]), _shown(name, linear.get(name)))
+        (METRICS[name], _shown(name, measured[name]), _shown(name, others.get(name)))
         for name in known
     ]
-    head = ("on rows held out", "model", "linear model on the columns")
+    mine = "linear model on the columns, saved" if aside else "model"
+    head = ("on rows held out", mine, beside)
     blocks: list[Block] = [("table", ReportTable(head, rows, "Metrics of the model"))]
     return Section("scores", "Scores", "How good the model is", [*blocks, *_points(results)])
+
+
+def name_of(model: Results) -> str:
+    """Return the features of a model in words."""
+    return Measured(str(model.get("method")), int(finite(model.get("n_components")) or 0)).sized
 
 
 def _shown(name: str, value: Any) -> str:

@@ -124,6 +124,8 @@ def _feature_map(model: dict[str, Any], chosen: dict[str, Any]) -> str | None:
     kept = finite(model.get("n_components")) or finite(chosen.get("chosen_size"))
     candidates, rows = chosen.get("n_candidates"), chosen.get("n_rows")
     method = model.get("method") or chosen.get("method")
+    if method == "none":
+        return "none: the linear model on the columns was better"
     if method == "learned":  # the selection of the report is that of another map
         return _listed(
             [
