@@ -23,6 +23,15 @@ settings.register_profile("rfcdask", deadline=None)
 settings.load_profile("rfcdask")
 
 
+PROCESSES = tuple(f"tests/{name}" for name in ("pipeline", "cli", "faults", "execution", "test_"))
+"""Tests that start processes, and take long."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the long files first, so that no core waits at the end for the last of them."""
+    items.sort(key=lambda item: not item.nodeid.startswith(PROCESSES))
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Real data sets and an independent solver's answers, where they lie beside the checkout."""

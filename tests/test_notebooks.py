@@ -67,10 +67,18 @@ def test_links_between_cells_lead_somewhere(name: str) -> None:
     assert prose.startswith("# ")
 
 
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where Jupyter and matplotlib keep their files (fonts, once), instead of the user's own."""
+    return tmp_path_factory.mktemp("folders")
+
+
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_notebooks_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebooks_run(
+    name: str, folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for variable in ("JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "MPLCONFIGDIR"):
-        monkeypatch.setenv(variable, str(tmp_path / variable))  # not the user's own folders
+        monkeypatch.setenv(variable, str(folders / variable))
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
     monkeypatch.delenv("MPLBACKEND", raising=False)
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
