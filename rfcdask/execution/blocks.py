@@ -6,6 +6,7 @@ Which block comes next is the caller's business; it arrives in that order, whate
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -133,6 +134,25 @@ def stream_groups(
     finally:
         while held:
             executor.release(held.popitem()[1])
+
+
+def stream_rounds(
+    executor: Executor,
+    blocks: Blocks,
+    groups: Sequence[Sequence[int]],
+    at_once: int,
+    ahead: int,
+    held: dict[int, Handle] | None = None,
+) -> Iterator[tuple[int, list[list[Handle]]]]:
+    """Yield the number of the first of `at_once` groups, and the handles of each of them.
+
+    Otherwise as :func:`stream_groups`; there may be fewer groups in the end.
+    """
+    rounds = [groups[i : i + at_once] for i in range(0, len(groups), at_once)]
+    together = [[index for group in some for index in group] for some in rounds]
+    for number, handles in stream_groups(executor, blocks, together, ahead, held):
+        rest = iter(handles)
+        yield number * at_once, [list(islice(rest, len(group))) for group in rounds[number]]
 
 
 def stream_and_hold(

@@ -101,6 +101,7 @@ class KernelModel(EpochModel):
         "step_size": [Interval(Real, 0, np.inf, closed="neither")],
         "validation_fraction": [Interval(Real, 0, 1, closed="left")],
         "patience": [POSITIVE_INTEGER, None],
+        "chains": [POSITIVE_INTEGER],
         "start": [StrOptions({"random", "selected"})],
         "checkpoint": [str, os.PathLike, None],
         "checkpoint_every": [POSITIVE_INTEGER],
@@ -157,7 +158,8 @@ class KernelModel(EpochModel):
         held_out = not (more and hasattr(self, "coef_"))
         n_held = held_rows(n, self.validation_fraction) if held_out else 0
         most = min(SAMPLE_ROWS, max(SAMPLE_BYTES // (4 * self.n_features_in_), 2000))
-        sample = draw_sample(executor, blocks, read, seed, min(n - n_held, most), n_held)
+        n_rows = min(n - n_held, most)
+        sample = draw_sample(executor, blocks, read, seed, n_rows, n_held, self.chains)
         batch = int(np.clip(n // 200, 32, 256)) if self.batch_size == "auto" else self.batch_size
         epochs = default_epochs(n) if self.epochs == "auto" else self.epochs
         alphas = self._alphas(0 if more else n_held)
@@ -175,8 +177,8 @@ class KernelModel(EpochModel):
             gamma = checkpoint.stored_gamma()
         if gamma is None:
             gamma = self._choose_gamma(setting)
-        sizes = _group_sizes(setting)
-        n_steps = steps_of(sizes, setting.batch) * setting.epochs
+        sizes = _group_sizes(setting, self.chains)
+        n_steps = -(-steps_of(sizes, setting.batch) * setting.epochs // self.chains)
         work, state = self._begin(setting, gamma, n_steps)
         if checkpoint is not None:
             checkpoint.gamma = gamma
@@ -190,6 +192,7 @@ class KernelModel(EpochModel):
             checkpoint,
             self.checkpoint_every,
             self.progress,
+            self.chains,
         )
         last, best = run.train(executor, setting.blocks, state)
         parameters, head, loss = best.parameters, best.head, best.loss
@@ -307,7 +310,8 @@ class KernelModel(EpochModel):
         last = getattr(self, "_last", None)
         work, state = self._continued(setting) if last is None else last
         calls = getattr(self, "n_calls_", 0)
-        run = KernelTrainingLoop(work, setting.read, setting.sample, 1, 1, setting.seed)
+        fixed = (work, setting.read, setting.sample, 1, 1, setting.seed)
+        run = KernelTrainingLoop(*fixed, chains=self.chains)
         rows = float(sum(setting.blocks.rows))
         with track("training", rows, "rows", progress=self.progress) as bar:
             best = BestState(state.parameters)
@@ -356,10 +360,10 @@ def default_epochs(n_rows: int) -> int:
     return int(np.clip(-(-visits // n_rows), 3, MOST_EPOCHS))
 
 
-def _group_sizes(setting: FitConfig) -> list[int]:
+def _group_sizes(setting: FitConfig, chains: int) -> list[int]:
     """Return the rows of each group of an epoch that are learned from."""
     blocks, held = setting.blocks, setting.sample.held_of
-    mixed = blocks_mixed(len(blocks), blocks.nbytes)
+    mixed = blocks_mixed(len(blocks), blocks.nbytes, chains)
     return [
         sum(blocks.rows[k] - len(held.get(k, ())) for k in group)
         for group in epoch_groups(len(blocks), mixed, setting.seed, 0)

@@ -67,6 +67,10 @@ class KernelClassifier(LinearClassifierMixin, KernelModel):
     patience : int, optional
         End training early after this many epochs, one after another, that were clearly worse on
         rows held out. Without it all epochs are gone through: the steps become smaller to the end.
+    chains : int
+        Groups of blocks that are learned from side by side, as in :class:`SGDClassifier`. The mean
+        of features that learned apart is worse than features that learned from all rows in turn:
+        for very many rows only.
     checkpoint_every : int
         Blocks between two checkpoints.
     progress : bool, str or callable, optional
@@ -128,6 +132,7 @@ class KernelClassifier(LinearClassifierMixin, KernelModel):
         step_size: float = 1.0,
         validation_fraction: float = 0.1,
         patience: int | None = None,
+        chains: int = 1,
         checkpoint_every: int = 64,
         progress: Any = None,
     ) -> None:
@@ -137,6 +142,7 @@ class KernelClassifier(LinearClassifierMixin, KernelModel):
         self.alpha, self.alphas, self.class_weight = alpha, alphas, class_weight
         self.epochs, self.batch_size, self.step_size = epochs, batch_size, step_size
         self.validation_fraction, self.patience = validation_fraction, patience
+        self.chains = chains
         self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
         self.random_state, self.progress = random_state, progress
 
@@ -160,7 +166,7 @@ class KernelClassifier(LinearClassifierMixin, KernelModel):
             self.classes_ = labels.classes
             column, codes = labels.for_training(column, matrix)
             blocks = Blocks(matrix, column, weights)
-            warn_if_sorted(labels, blocks, seed)
+            warn_if_sorted(labels, blocks, seed, self.chains)
             read = BlockReader(first_rows(matrix), codes, labels.weights(self.class_weight))
             setting = self._setting(executor, blocks, read, seed, **self._outputs())
             fingerprint = self._fingerprint(

@@ -259,6 +259,31 @@ def train_rows(
     return OptimizerState(parameters, adam, loss, weight)
 
 
+def join_chains(
+    before: OptimizerState, ends: Sequence[OptimizerState], chains: int
+) -> OptimizerState:
+    """Return the mean of the states that chains came to, each from `before`."""
+    if chains == 1:
+        return ends[0]
+    taken = [end.adam.step - before.adam.step for end in ends]
+    shares = np.array(taken, np.float32) / np.float32(max(sum(taken), 1))
+
+    def mean(states: Sequence[Parameters]) -> Parameters:
+        return Parameters(*(np.tensordot(shares, parts, 1) for parts in zip(*states, strict=True)))
+
+    adam = Adam(
+        mean([end.adam.first for end in ends]),
+        mean([end.adam.second for end in ends]),
+        before.adam.step + -(-sum(taken) // chains),
+    )
+    return OptimizerState(
+        mean([end.parameters for end in ends]),
+        adam,
+        before.loss + sum(end.loss - before.loss for end in ends),
+        before.weight + sum(end.weight - before.weight for end in ends),
+    )
+
+
 def take_training_rows(
     parts: Sequence[TrainingRows], which: IntArray, rows: IntArray
 ) -> TrainingRows:

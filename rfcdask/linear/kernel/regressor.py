@@ -33,7 +33,7 @@ class KernelRegressor(LinearRegressorMixin, KernelModel):
         Where Huber's loss becomes linear, in standard deviations of y.
     kernel, gamma, learn_features, alpha, epochs, n_candidates, n_rows, label_weight, checkpoint, \
 random_state, start, alphas, batch_size, step_size, validation_fraction, patience, \
-checkpoint_every, progress
+chains, checkpoint_every, progress
         As in :class:`KernelClassifier`.
 
     Attributes
@@ -79,6 +79,7 @@ checkpoint_every, progress
         step_size: float = 1.0,
         validation_fraction: float = 0.1,
         patience: int | None = None,
+        chains: int = 1,
         checkpoint_every: int = 64,
         progress: Any = None,
     ) -> None:
@@ -88,6 +89,7 @@ checkpoint_every, progress
         self.alpha, self.alphas, self.epsilon = alpha, alphas, epsilon
         self.epochs, self.batch_size, self.step_size = epochs, batch_size, step_size
         self.validation_fraction, self.patience = validation_fraction, patience
+        self.chains = chains
         self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
         self.random_state, self.progress = random_state, progress
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rfcdask.execution.blocks import Blocks, stream_and_hold, stream_groups
+from rfcdask.execution.blocks import Blocks, stream_and_hold, stream_rounds
 from rfcdask.execution.executor import Executor, Handle
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import (
@@ -29,6 +29,7 @@ from rfcdask.linear.kernel.optimize import (
     OptimizerState,
     TrainingRows,
     diverged,
+    join_chains,
     join_rows,
     judge,
     train_rows,
@@ -102,13 +103,19 @@ class TrainingSample(NamedTuple):
 
 
 def draw_sample(
-    executor: Executor, blocks: Blocks, read: BlockReader, seed: int, n_rows: int, n_held: int
+    executor: Executor,
+    blocks: Blocks,
+    read: BlockReader,
+    seed: int,
+    n_rows: int,
+    n_held: int,
+    chains: int = 1,
 ) -> TrainingSample:
     """Take rows from many blocks, at random within each, and hold some of them out."""
-    chosen = _blocks_to_sample(blocks, seed, n_rows + n_held)
+    mixed = blocks_mixed(len(blocks), blocks.nbytes, chains)
+    chosen = _blocks_to_sample(blocks, mixed, seed, n_rows + n_held)
     share = min((n_rows + n_held) / sum(blocks.rows[index] for index in chosen), 1.0)
-    mixed = blocks_mixed(len(blocks), blocks.nbytes)
-    n_blocks = mixed + max(mixed, executor.threads)  # as many as are in memory in training
+    n_blocks = mixed * chains + max(mixed * chains, executor.threads)  # in memory in training
     stream, first = stream_and_hold(executor, blocks, chosen, n_blocks)
     picked = {}
     for index, block in stream:
@@ -129,8 +136,7 @@ def _by_block(place: IntArray) -> list[tuple[int, IntArray]]:
     return [(k, place[place[:, 0] == k, 1]) for k in np.unique(place[:, 0])]
 
 
-def _blocks_to_sample(blocks: Blocks, seed: int, n_rows: int) -> list[int]:
-    mixed = blocks_mixed(len(blocks), blocks.nbytes)
+def _blocks_to_sample(blocks: Blocks, mixed: int, seed: int, n_rows: int) -> list[int]:
     chosen: list[int] = []
     for group in epoch_groups(len(blocks), mixed, seed, 0):
         chosen += group
@@ -217,6 +223,8 @@ class KernelTrainingLoop:
         Blocks between two checkpoints.
     progress : object
         See :func:`rfcdask.execution.progress.track`.
+    chains : int
+        Groups of blocks that are learned from side by side.
     """
 
     training: OptimizerConfig
@@ -228,6 +236,7 @@ class KernelTrainingLoop:
     checkpoint: KernelCheckpoint | None = None
     every: int = 64
     progress: Any = None
+    chains: int = 1
     history: History = field(default_factory=list)
 
     def train(
@@ -263,20 +272,25 @@ class KernelTrainingLoop:
         advance: Callable[[float], None],
     ) -> OptimizerState:
         """Go once through all blocks, from a group on, and return the new state."""
-        mixed = blocks_mixed(len(blocks), blocks.nbytes)
+        mixed = blocks_mixed(len(blocks), blocks.nbytes, self.chains)
         groups = epoch_groups(len(blocks), mixed, self.seed, epoch)[first_group:]
-        since, ahead = 0, max(mixed, executor.threads)
-        for offset, handles in stream_groups(executor, blocks, groups, ahead, self.sample.blocks):
-            numbers, number = tuple(groups[offset]), first_group + offset
-            held = {k: rows for k, rows in self.sample.held_of.items() if k in numbers}
-            fixed = (self.training, self.read, held, self.seed, (epoch, number), numbers)
-            task = executor.call(train_group, state, *fixed, *handles)
-            state = executor.result(task)
-            executor.release(task)
-            advance(sum(blocks.rows[index] for index in numbers))
-            since += len(numbers)
-            if self.checkpoint and since >= self.every and offset + 1 < len(groups):
-                self.checkpoint.save_run(state, best, (epoch, number + 1), self.history)
+        since, ahead = 0, max(mixed * self.chains, executor.threads)
+        rounds = (executor, blocks, groups, self.chains, ahead, self.sample.blocks)
+        for first, parts in stream_rounds(*rounds):
+            last, tasks = first + len(parts), []
+            for n, handles in enumerate(parts, first):
+                numbers = tuple(groups[n])
+                held = {k: rows for k, rows in self.sample.held_of.items() if k in numbers}
+                fixed = (self.training, self.read, held, self.seed, (epoch, first_group + n))
+                tasks.append(executor.call(train_group, state, *fixed, numbers, *handles))
+            state = join_chains(state, list(map(executor.result, tasks)), self.chains)
+            for task in tasks:
+                executor.release(task)
+            learned = [index for group in groups[first:last] for index in group]
+            advance(sum(blocks.rows[index] for index in learned))
+            since += len(learned)
+            if self.checkpoint and since >= self.every and last < len(groups):
+                self.checkpoint.save_run(state, best, (epoch, first_group + last), self.history)
                 since = 0
         return state
 

@@ -81,6 +81,8 @@ class EpochModel(LinearModel):
         params = self.get_params(deep=False).items()
         found: dict[str, Any] = {"model": type(self).__name__}
         found |= {name: repr(value) for name, value in params if name not in NOT_IN_FINGERPRINT}
+        if self.chains == 1:  # as in versions that knew no others
+            del found["chains"]
         found |= {
             "rows": sum(blocks.rows),
             "columns": self.n_features_in_,
@@ -126,6 +128,7 @@ class BaseSGD(EpochModel):
         "batch_size": [_POSITIVE_INTEGER, StrOptions({"auto"})],
         "eta0": [Interval(Real, 0, np.inf, closed="neither")],
         "average": ["boolean"],
+        "chains": [_POSITIVE_INTEGER],
         "early_stopping": ["boolean"],
         "tol": [NOT_NEGATIVE],
         "patience": [_POSITIVE_INTEGER],
@@ -148,13 +151,14 @@ class BaseSGD(EpochModel):
             held_out = min(float(self.validation_fraction), MOST_HELD_OUT / n)
         batch_size = _auto_batch_size(n) if self.batch_size == "auto" else int(self.batch_size)
         steps_per_epoch = sum(-(-size // batch_size) for size in X.chunks[0])
-        n_steps = float(steps_per_epoch * self._count_epochs(n) + 1)
+        n_steps = float(steps_per_epoch * self._count_epochs(n) + 1) / self.chains
         return TrainingConfig(
             alpha=alphas[0],
             alphas=alphas,
             eta0=float(self.eta0),
             n_steps=n_steps,
             decide_at=max(DECIDE_ROWS / batch_size, DECIDE_SHARE * n_steps),
+            chains=int(self.chains),
             batch_size=batch_size,
             seed=seed,
             fit_intercept=bool(self.fit_intercept),

@@ -62,6 +62,11 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
         Factor on the step size, which is otherwise found from the data; falls linearly to 0.
     average : bool
         Return the mean of the iterates, with later ones counting more, rather than the last.
+    chains : int
+        Learn from so many groups of blocks side by side, each from the same state, and go on from
+        the mean of the states they come to. On a cluster that many workers are busy; the result
+        depends on the number of chains and not on that of workers. For data of many blocks: where
+        rows are few, more than one costs accuracy.
     early_stopping : bool
         Hold out `validation_fraction` of the rows of each block and stop when their loss has not
         become better by the relative amount `tol` for `patience` epochs.
@@ -124,6 +129,7 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
         batch_size: int | str = "auto",
         eta0: float = 1.0,
         average: bool = True,
+        chains: int = 1,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         tol: float = 1e-3,
@@ -138,7 +144,7 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
         self.loss, self.multi_class, self.epochs = loss, multi_class, epochs
         self.alpha, self.alphas = alpha, alphas
         self.fit_intercept, self.batch_size, self.eta0 = fit_intercept, batch_size, eta0
-        self.average, self.early_stopping = average, early_stopping
+        self.average, self.chains, self.early_stopping = average, chains, early_stopping
         self.validation_fraction, self.tol, self.patience = validation_fraction, tol, patience
         self.class_weight, self.persist, self.progress = class_weight, persist, progress
         self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
@@ -173,7 +179,7 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
                 labels,
                 weighted=weights is not None,
                 classes=codes,
-                sorted_rows=warn_if_sorted(labels, blocks, seed),
+                sorted_rows=warn_if_sorted(labels, blocks, seed, self.chains),
             )
             self._train(executor, blocks, config, labels)
         return self
@@ -246,7 +252,7 @@ class SGDRegressor(LinearRegressorMixin, BaseSGD):
         in :class:`SGDClassifier`.
     epsilon : float
         Where Huber's loss becomes linear, in units of y.
-    alphas, epochs, fit_intercept, batch_size, eta0, average, early_stopping, \
+    alphas, epochs, fit_intercept, batch_size, eta0, average, chains, early_stopping, \
 validation_fraction, tol, patience, checkpoint, checkpoint_every, persist, random_state, progress
         As in :class:`SGDClassifier`.
 
@@ -275,6 +281,7 @@ validation_fraction, tol, patience, checkpoint, checkpoint_every, persist, rando
         batch_size: int | str = "auto",
         eta0: float = 1.0,
         average: bool = True,
+        chains: int = 1,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         tol: float = 1e-3,
@@ -288,7 +295,8 @@ validation_fraction, tol, patience, checkpoint, checkpoint_every, persist, rando
         self.loss, self.epsilon, self.epochs = loss, epsilon, epochs
         self.alpha, self.alphas = alpha, alphas
         self.fit_intercept, self.batch_size, self.eta0 = fit_intercept, batch_size, eta0
-        self.average, self.early_stopping, self.patience = average, early_stopping, patience
+        self.average, self.chains = average, chains
+        self.early_stopping, self.patience = early_stopping, patience
         self.validation_fraction, self.tol, self.persist = validation_fraction, tol, persist
         self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
         self.random_state, self.progress = random_state, progress
@@ -338,9 +346,9 @@ validation_fraction, tol, patience, checkpoint, checkpoint_every, persist, rando
         )
 
 
-def warn_if_sorted(labels: ClassLabels, blocks: Blocks, seed: int) -> bool:
+def warn_if_sorted(labels: ClassLabels, blocks: Blocks, seed: int, chains: int = 1) -> bool:
     """Warn where groups of blocks differ in their mix of classes, and return whether they do."""
-    mixed = blocks_mixed(len(blocks), blocks.nbytes)
+    mixed = blocks_mixed(len(blocks), blocks.nbytes, chains)
     groups = epoch_groups(len(blocks), mixed, seed, 0)
     found = labels.disorder(groups)
     chance = np.sqrt(len(labels.classes) * len(groups) / sum(blocks.rows))

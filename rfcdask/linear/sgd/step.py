@@ -101,6 +101,7 @@ class TrainingConfig:
     class_weights: Array = field(default_factory=lambda: np.ones(0))
     alphas: tuple[float, ...] = ()  # penalties trained with at once; none stands for `alpha` alone
     decide_at: float = np.inf  # steps after which half of the penalties is left, a quarter after 2x
+    chains: int = 1  # groups that are learned from side by side, from the same state
 
     @property
     def penalties(self) -> tuple[float, ...]:
@@ -143,9 +144,10 @@ class TrainingConfig:
         )
 
 
-def blocks_mixed(n_blocks: int, block_bytes: int) -> int:
-    """Return how many blocks are mixed in a group."""
-    return int(min(MAX_MIXED, n_blocks, max(1, GROUP_BYTES // max(block_bytes, 1))))
+def blocks_mixed(n_blocks: int, block_bytes: int, chains: int = 1) -> int:
+    """Return how many blocks are mixed in a group; several chains share the memory of one."""
+    most = min(MAX_MIXED, n_blocks, max(1, GROUP_BYTES // max(block_bytes, 1)))
+    return int(max(most // chains, 1))
 
 
 def epoch_groups(n_blocks: int, mixed: int, seed: int, epoch: int) -> list[list[int]]:
@@ -289,8 +291,8 @@ def train_on_blocks(
             k = int(which[start + bad])
             raise _diverged(parts[k].X, indices[k], config)
         state = state._replace(step=int(step), loss=state.loss + float(more))
-        if len(state.left) > (n_left := config.n_left(state.step)):
-            state = _keep_best(_judge(state, parts, config), n_left, config.n_outputs)
+        if config.chains == 1 and len(state.left) > config.n_left(state.step):
+            state = _keep_best(_judge(state, parts, config), config)
             params = config.step_parameters(P, state.left)
     if config.validation_fraction > 0:
         state = _judge(state, parts, config)
@@ -306,8 +308,34 @@ def _judge(state: TrainingState, parts: Sequence[_Block], config: TrainingConfig
     )
 
 
-def _keep_best(state: TrainingState, count: int, n_outputs: int) -> TrainingState:
-    """Return the state with the models of `count` penalties, the best on rows held out so far."""
+def join_chains(
+    before: TrainingState, ends: Sequence[TrainingState], config: TrainingConfig
+) -> TrainingState:
+    """Return the mean of the states that chains came to, each from `before`."""
+    if config.chains == 1:
+        return ends[0]
+    taken = [end.step - before.step for end in ends]
+    shares = np.array(taken) / max(sum(taken), 1)
+
+    def added(values: Sequence[Any], start: Any) -> Any:
+        return start + sum(value - start for value in values)
+
+    state = TrainingState(
+        np.tensordot(shares, [end.W for end in ends], 1),
+        np.tensordot(shares, [end.mean for end in ends], 1),
+        before.step + -(-sum(taken) // config.chains),
+        added([end.loss for end in ends], before.loss),
+        added([end.rows for end in ends], before.rows),
+        added([end.held_out_loss for end in ends], before.held_out_loss),
+        added([end.held_out_rows for end in ends], before.held_out_rows),
+        ends[0].left,
+    )
+    return _keep_best(state, config) if len(state.left) > config.n_left(state.step) else state
+
+
+def _keep_best(state: TrainingState, config: TrainingConfig) -> TrainingState:
+    """Return the state with the models of some penalties, the best on rows held out so far."""
+    count, n_outputs = config.n_left(state.step), config.n_outputs
     kept = np.sort(np.argsort(state.held_out_loss, kind="stable")[:count])  # NaN comes last
     columns = (kept[:, None] * n_outputs + np.arange(n_outputs)).ravel()
     return state._replace(

@@ -15,7 +15,7 @@ import dask
 import numpy as np
 from dask.utils import parse_bytes
 
-from rfcdask.execution.blocks import Blocks, stream_and_hold, stream_groups
+from rfcdask.execution.blocks import Blocks, stream_and_hold, stream_rounds
 from rfcdask.execution.cluster import current_client
 from rfcdask.execution.dask_internals import memory_of_machine
 from rfcdask.execution.executor import Executor, Handle, persist
@@ -31,6 +31,7 @@ from rfcdask.linear.sgd.step import (
     TrainingState,
     blocks_mixed,
     epoch_groups,
+    join_chains,
     preconditioner_from,
     sample_rows,
     train_on_blocks,
@@ -92,8 +93,8 @@ class TrainingLoop:
         self.executor, self.blocks, self.config = executor, blocks, config
         self.state, self.progress = state, progress
         self.history: History = []
-        self.mixed = blocks_mixed(len(blocks), blocks.nbytes)
-        self.ahead = max(self.mixed, executor.threads)
+        self.mixed = blocks_mixed(len(blocks), blocks.nbytes, config.chains)
+        self.ahead = max(self.mixed * config.chains, executor.threads)
         self._held: dict[int, Handle] = {}  # blocks that the first epoch begins with
 
     def run(self, epochs: range, patience: int = 0, tol: float = 0.0) -> None:
@@ -141,7 +142,7 @@ class TrainingLoop:
             if n_rows >= wanted and len(chosen) >= least:
                 break
         fraction = min(wanted / n_rows, 1.0)
-        n_held = self.mixed + self.ahead
+        n_held = self.mixed * config.chains + self.ahead
         found, self._held = stream_and_hold(executor, self.blocks, chosen, n_held)
         samples = {
             index: executor.call(sample_rows, config, index, fraction, block)
@@ -155,17 +156,21 @@ class TrainingLoop:
     def _run_epoch(self, epoch: int, first_group: int, reporter: Reporter) -> None:
         groups = epoch_groups(len(self.blocks), self.mixed, self.config.seed, epoch)[first_group:]
         since = 0
-        stream = stream_groups(self.executor, self.blocks, groups, self.ahead, self._held)
-        for offset, handles in stream:
-            indices, number = tuple(groups[offset]), first_group + offset
-            arguments = (self.state, self.config, self._handle, indices, epoch, number)
-            task = self.executor.call(train_on_blocks, *arguments, *handles)
-            self.state = self.executor.result(task)
-            self.executor.release(task)
-            reporter.advance(sum(self.blocks.rows[index] for index in indices))
-            since += len(indices)
-            if self.checkpoint and since >= self.checkpoint_every and offset + 1 < len(groups):
-                self.checkpoint.save(self.state, epoch, number + 1, self.history)
+        executor, known = self.executor, (self.config, self._handle)
+        rounds = (executor, self.blocks, groups, self.config.chains, self.ahead, self._held)
+        for first, parts in stream_rounds(*rounds):
+            last, tasks = first + len(parts), []
+            for n, handles in enumerate(parts, first):
+                place = (tuple(groups[n]), epoch, first_group + n)
+                tasks.append(executor.call(train_on_blocks, self.state, *known, *place, *handles))
+            self.state = join_chains(self.state, list(map(executor.result, tasks)), self.config)
+            for task in tasks:
+                executor.release(task)
+            learned = [index for group in groups[first:last] for index in group]
+            reporter.advance(sum(self.blocks.rows[index] for index in learned))
+            since += len(learned)
+            if self.checkpoint and since >= self.checkpoint_every and last < len(groups):
+                self.checkpoint.save(self.state, epoch, first_group + last, self.history)
                 since = 0
         self._close_epoch(epoch, reporter)
         if self.checkpoint:
