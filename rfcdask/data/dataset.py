@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import dask.array as da
@@ -113,7 +114,9 @@ class Dataset:
         places : sequence of int
             Where the columns are now.
         """
-        order = tuple(int(place) for place in places)
+        order = tuple(_whole("places", place) for place in places)
+        if not all(0 <= place < self.shape[1] for place in order):
+            raise DataError(f"places={list(order)}: there are columns 0 to {self.shape[1] - 1}.")
         if order == tuple(range(self.shape[1])):
             return self
         kept = (key for key in ("columns", *_STATISTICS) if isinstance(self.attrs.get(key), list))
@@ -191,12 +194,13 @@ class Dataset:
         random_state : int, Generator, RandomState or None
             Seed.
         """
+        n_components = _whole("n_components", n_components)
         if self.projection is not None or not 0 < n_components <= self.shape[1]:
             raise DataError(
                 f"project({n_components}): give rows that are not projected yet, and a number of "
                 f"columns from 1 to {self.shape[1]}."
             )
-        reader = ProjectedReader(self.reader, int(n_components), seed_of(random_state))
+        reader = ProjectedReader(self.reader, n_components, seed_of(random_state))
         attrs = {key: value for key, value in self.attrs.items() if key not in _STATISTICS}
         named = {"columns": None, "columns_in_file": self.columns, "n_columns": n_components}
         return Dataset(reader, attrs | named, projection=reader.projection)
@@ -216,6 +220,9 @@ class Dataset:
         train, test : Dataset
             Data sets with known chunk sizes.
         """
+        size: Any = test_size
+        if isinstance(size, bool) or not isinstance(size, Real):
+            raise DataError(f"test_size={size!r} is no share or number of rows.")
         readers = split_readers(self.reader, test_size, seed_of(random_state))
         train, test = (self._read_by(reader, n_rows=sum(reader.sizes)) for reader in readers)
         return train, test
@@ -255,7 +262,7 @@ class Dataset:
         When the store was shuffled, a few whole chunks at random places *are* a uniform sample
         of the rows, and only those are read. Two such samples of one store may share chunks.
         """
-        shuffled = bool(self.attrs.get("shuffled"))
+        n_rows, shuffled = _whole("n_rows", n_rows), bool(self.attrs.get("shuffled"))
         seed = seed_of(random_state)
         return self.rows(choose_rows(self.reader, n_rows, seed, shuffled=shuffled), client=client)
 
@@ -364,6 +371,12 @@ class Dataset:
 
     def _repr_html_(self) -> str:
         return render_repr(title="rfcdask.Dataset", facts=self.facts())
+
+
+def _whole(name: str, value: Any) -> int:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool):
+        raise DataError(f"{name}={value!r} is no whole number.")
+    return int(value)
 
 
 _STATISTICS = ("mean", "variance", "min", "max", "scale")

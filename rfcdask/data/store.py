@@ -8,6 +8,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,7 @@ def open_location(location: Location) -> Dataset:
     if "projection/zarr.json" in (sizes if manifest is None else manifest.files):
         with damage_as(f"the projection in {location}"):
             projection = load_projection(location, manifest)
+            _check_projection(projection, reader, attrs)
     meta = None
     if isinstance(reader, SparseReader):
         meta = sparse.csr_matrix((0, 0), dtype=reader.dtype)
@@ -276,22 +278,52 @@ def _check_values(reader: StoreReader, attrs: Mapping[str, Any]) -> None:
     classes, scale = attrs.get("classes"), reader.scale
     if [attrs["n_rows"], attrs["n_columns"]] != [sum(reader.sizes), reader.n_columns]:
         raise ValueError(f"n_rows is {attrs['n_rows']}, but X has {sum(reader.sizes)} rows")
+    labels = (str,) if reader.label_names is not None else (bool, int, float)
     if classes is not None and not (
-        isinstance(classes, list) and len(set(classes)) == len(classes)
+        _is_list(classes, labels) and classes and len(set(classes)) == len(classes)
     ):
         raise ValueError("classes is no list of different labels")
-    if reader.label_names is not None:
-        if not all(isinstance(name, str) for name in reader.label_names):
-            raise ValueError("classes of text labels are not all text")
-        if reader.stored_label_dtype is None or reader.stored_label_dtype[1] not in "bui":
-            raise ValueError("text labels are not stored as whole numbers")
+    if reader.label_names is not None and (reader.stored_label_dtype or "??")[1] not in "bui":
+        raise ValueError("text labels are not stored as whole numbers")
     if scale is not None and (
         type(scale) not in (int, float) or not math.isfinite(scale) or not scale
     ):
         raise ValueError(f"scale is {scale!r}")
-    for name in ("mean", "variance", "min", "max"):
-        if name in attrs and len(attrs[name]) != reader.n_columns:
-            raise ValueError(f"{name} has {len(attrs[name])} values for {reader.n_columns} columns")
+    for name, kind in _OF_COLUMNS.items():
+        if (values := attrs.get(name)) is None:
+            continue
+        if not _is_list(values, kind):
+            raise ValueError(f"{name} is no list of what columns have")
+        if name != "columns_in_file" and len(values) != reader.n_columns:
+            raise ValueError(f"{name} has {len(values)} values for {reader.n_columns} columns")
+    for name, kinds in _OF_SOURCE.items():
+        if not isinstance(attrs.get(name), kinds):
+            raise ValueError(f"{name} is {attrs[name]!r}")
+    if isinstance(source := attrs.get("source"), list) and not (source and _is_list(source, str)):
+        raise ValueError("source is no list of names")
+
+
+def _check_projection(projection: Any, reader: StoreReader, attrs: Mapping[str, Any]) -> None:
+    named = attrs.get("columns_in_file")
+    if named is not None and len(named) != projection.n_columns:
+        raise ValueError(f"it has {projection.n_columns} columns, {len(named)} of them have names")
+    if projection.n_components != reader.n_columns:
+        raise ValueError(f"it makes {projection.n_components} columns of {reader.n_columns}")
+
+
+def _is_list(values: Any, kind: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, kind) for value in values)
+
+
+_NUMBER = (int, float, NoneType)  # None stands for infinity, which JSON does not know
+_OF_COLUMNS = dict.fromkeys(("mean", "variance", "min", "max"), _NUMBER) | dict.fromkeys(
+    ("columns", "columns_in_file"), (str,)
+)
+_OF_SOURCE = {
+    "label_name": (str, NoneType),
+    "label_column": (int, NoneType),
+    "source": (str, list, NoneType),
+}
 
 
 def verify_location(location: Location, *, progress: Any = None, client: Any = None) -> int:

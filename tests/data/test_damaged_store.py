@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import rfcdask as rf
 from rfcdask.data import DamagedStoreError, DataError
 from rfcdask.data.location import Location
+from rfcdask.data.manifest import KEY, Manifest, file_facts
 from rfcdask.data.reader import open_checked
 
 
@@ -397,3 +398,51 @@ def test_options_may_hold_dictionaries(tmp_path):
     options = {"client_kwargs": {"endpoint_url": "http://127.0.0.1"}}
     url = f"memory://{tmp_path}/options.zarr"
     assert rf.ingest(np.zeros((9, 2)), url, storage_options=options).X.compute().sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("columns", ["a"]),
+        ("columns", [1, 2, 3]),
+        ("columns", 3),
+        ("columns", {"a": 1}),
+        ("columns_in_file", True),
+        ("columns_in_file", [None]),
+        ("classes", []),
+        ("classes", ["a", "b"]),
+        ("mean", ["a", "b", "c"]),
+        ("variance", [["a"], 1, 2]),
+        ("label_name", 3),
+        ("label_column", "first"),
+        ("source", []),
+    ],
+)
+def test_a_whole_store_of_a_stranger_is_not_believed(tmp_path, name, value):
+    """Its manifest binds what it says, so what it says must make sense."""
+    path = tmp_path / "store"
+    rf.ingest((np.arange(30.0).reshape(10, 3), np.arange(10) % 2), path)
+    document = json.loads((path / "zarr.json").read_text())
+    document["attributes"][name] = value
+    data = json.dumps(document).encode()
+    (path / "zarr.json").write_bytes(data)
+    manifest = Manifest.from_bytes((path / KEY).read_bytes())
+    files = {**manifest.files, "zarr.json": file_facts(data)}
+    (path / KEY).write_bytes(Manifest(manifest.n_rows, files, manifest.shards).to_bytes())
+    with pytest.raises(DamagedStoreError, match=r"the metadata of .* damaged"):
+        rf.open_dataset(path)
+
+
+def test_odd_arguments_of_a_data_set_are_named(tmp_path):
+    dataset = rf.ingest((np.arange(30.0).reshape(10, 3), np.arange(10) % 2), tmp_path / "store")
+    for call, name in (
+        (lambda: dataset.sample(1.5), "n_rows=1.5"),
+        (lambda: dataset.sample("a"), "n_rows='a'"),
+        (lambda: dataset.split("a"), "test_size='a'"),
+        (lambda: dataset.split(None), "test_size=None"),
+        (lambda: dataset.project("a"), "n_components='a'"),
+        (lambda: dataset.take_columns([9]), r"places=\[9\]"),
+        (lambda: dataset.take_columns(["a"]), "places='a'"),
+    ):
+        with pytest.raises(DataError, match=name):
+            call()
