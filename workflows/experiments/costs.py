@@ -174,6 +174,7 @@ def measure(options: Options, data: str, method: str, trial: int) -> Iterator[Ro
         for J in options.sizes or ((20, 60) if options.quick else (100, 300, 1000)):
             yield from bounds(options, rows, tuned(options, data)[0], J, trial)
         return
+    _warm_up(options, method, rows, trial)
     for varied, at in settings(options):
         some = repeated(rows, at["N"])
         if method in LEARNING:
@@ -181,6 +182,15 @@ def measure(options: Options, data: str, method: str, trial: int) -> Iterator[Ro
                 yield {"varied": varied} | at | learning(method, some, at, trial)
         else:
             yield {"varied": varied} | at | making(options, method, some, at, trial)
+
+
+def _warm_up(options: Options, method: str, rows: Rows, trial: int) -> None:
+    """Run once on few rows, so that compiling and loading do not count."""
+    some, at = repeated(rows, 500), {"N": 500, "J": 20, "candidates": 100}
+    if method in LEARNING:
+        learning(method, some, at, trial)
+    else:
+        making(options, method, some, at, trial)
 
 
 def exponent(points: list[Row], x: str) -> float:

@@ -51,12 +51,32 @@ def one_figure(
             fontsize=8,
         )
         for panel in panels:
-            panel.yaxis.minorticks_off()  # of log scales: most of the bytes
+            _label_log_scale(panel)
+        figure.set_figheight(figure.get_figheight() + 0.2 * math.ceil(len(handles) / 4))
         path = out / f"{name}.svg"
         figure.savefig(path, metadata={"Date": None})
         plt.close(figure)
     drawn = path.read_text(encoding="utf-8")
-    path.write_text(re.sub(r"(\d\.\d\d)\d+", r"\1", drawn), encoding="utf-8")  # half the bytes
+    path.write_text(re.sub(r' d="[^"]*"', _shorter, drawn), encoding="utf-8")
+
+
+def _shorter(places: re.Match[str]) -> str:
+    """Return the places of a line to a hundredth of a point: they are most of a file."""
+    return re.sub(r"(\.\d\d)\d+", r"\1", places[0])
+
+
+def _label_log_scale(panel: Any) -> None:
+    """Label more than the powers of ten where an axis of y has few of them."""
+    if panel.get_yscale() != "log":
+        return
+    low, high = panel.get_ylim()
+    if high / low < 100:
+        steps = (1, 2, 5) if high / low > 4 else (1, 1.5, 2, 3, 4, 5, 6, 8)
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
+        ticks = [step * 10.0**power for power in powers for step in steps]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        panel.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    panel.yaxis.minorticks_off()  # most of the bytes of a file
 
 
 # One colour per method in all figures; any two differ for colour-blind readers too (the colours
@@ -74,6 +94,13 @@ STYLES: dict[str, Row] = {
     "Nyström, RPCholesky": {"color": "#6e3049", "marker": "^", "linestyle": "--"},
     "best of this rank": {"color": "black", "linestyle": ":"},
     "exact kernel SVM": {"color": "black", "linestyle": "-."},
+    "S random pairs": {"color": "#29a2b5", "marker": "v"},
+    "all pairs of m rows": {"color": "#1f4fd8", "marker": "o"},
+    "select": {"color": "#1f4fd8", "marker": "o"},
+    "ridge": {"color": "#bc8954", "marker": "s"},
+    "score": {"color": "#747575", "marker": "^"},
+    "PCA": {"color": "#b8480c", "marker": "D", "linestyle": "--"},
+    "SVM": {"color": "#4a0a14", "marker": "x", "linestyle": "--"},
     "linear": {"color": "#747575", "linestyle": ":"},
     "boosting": {"color": "#29a2b5", "linestyle": ":"},
 }

@@ -336,8 +336,9 @@ def mean_and_spread(row: Row | None, digits: int) -> str:
         return ""
     if row["mean"]:
         digits = max(digits, 2 - math.floor(math.log10(abs(row["mean"]))))
-    spread = "" if math.isnan(row["std"]) else f" ± {row['std']:.{digits}f}"
-    return f"{row['mean']:.{digits}f}{spread}"
+    known = not math.isnan(row["std"]) and (row["std"] > 0 or digits > 0)
+    spread = f" ± {row['std']:.{digits}f}" if known else ""
+    return f"{row['mean']:,.{digits}f}{spread}"
 
 
 def report_lines(

@@ -33,11 +33,11 @@ from harness import (
 
 import rfcdask as rf
 
-MIDDLE = {"rows": 1_000_000, "columns": 28, "J": 500, "candidates": 5000, "workers": 0}
+MIDDLE = {"rows": 1_000_000, "columns": 28, "J": 500, "candidates": 2000, "workers": 0}
 VARIED: dict[str, tuple[int, ...]] = {
     "columns": (28, 100, 250),
-    "J": (100, 500, 2000),
-    "candidates": (1000, 5000, 20_000),
+    "J": (100, 500, 1000),
+    "candidates": (1000, 2000, 4000, 8000),
     "workers": (1, 2),
 }
 QUICK = {"rows": 20_000, "columns": 8, "J": 40, "candidates": 400, "workers": 0}

@@ -1,4 +1,4 @@
-"""Write the tables of workflows/RESULTS.md from the CSV files beside this script.
+"""Write the tables of workflows/RESULTS.md and docs/scale.md from the CSV files of the experiments.
 
 What stands between a mark and ``<!-- end -->`` is written anew:
 
@@ -8,6 +8,8 @@ What stands between a mark and ``<!-- end -->`` is written anew:
 - ``<!-- versus FILE VALUE METHOD:J METHOD:J -->``: one line per data set: both means, their
   difference in standard errors, and whether it is a win. The first may be several, ``A:J|B:J``: the
   best of them is taken. More is better for accuracy, less for everything else.
+
+- ``<!-- steps FILE X key=value VALUE ... -->``: one line per VALUE, one column per X.
 
 Blanks in names are written as ``_``. A test checks that the page is what this script writes.
 
@@ -31,9 +33,12 @@ from harness import (
     table_of,
 )
 
-PAGE = Path(__file__).parents[1] / "RESULTS.md"
+PAGES = (
+    Path(__file__).parents[1] / "RESULTS.md",
+    Path(__file__).parents[2] / "docs" / "scale.md",
+)
 _MARK = re.compile(
-    r"(<!-- (?P<kind>table|sets|versus) (?P<what>[^>]*?) -->\n).*?(<!-- end -->)", re.S
+    r"(<!-- (?P<kind>table|sets|versus|steps) (?P<what>[^>]*?) -->\n).*?(<!-- end -->)", re.S
 )
 
 
@@ -45,7 +50,7 @@ def table(folder: Path, file: str, value: str, x: str, *where: str) -> str:
     line = "method" if "method" in results.rows[0] else "varied"
     found = results.summary([*dict.fromkeys([line, x, *wanted])], value)
     chosen = [row for row in found if all(str(row[k]) == v for k, v in wanted.items())]
-    digits = 1 if value.endswith(("seconds", "MB")) else 3
+    digits = 1 if value.endswith(("seconds", "MB", "per_row")) else _digits(value)
     return f"{table_of(chosen, x, line=line, digits=digits)}\n\n{_trials(chosen)}.\n"
 
 
@@ -56,7 +61,7 @@ def sets(folder: Path, file: str, value: str, *methods: str) -> str:
     lines = ["| data | " + " | ".join(_title(name) for name in names) + " |"]
     lines.append("|---" * (len(names) + 1) + "|")
     for data, cells in found.items():
-        shown = [mean_and_spread(cells.get(name), 3) for name in names]
+        shown = [mean_and_spread(cells.get(name), _digits(value)) for name in names]
         lines.append(f"| {titled(data)} | " + " | ".join(shown) + " |")
     used = [cells[name] for cells in found.values() for name in names if name in cells]
     return "\n".join(lines) + f"\n\n{_trials(used)}.\n"
@@ -79,11 +84,24 @@ def versus(folder: Path, file: str, value: str, first: str, second: str) -> str:
         pair = cells[name], cells[other]
         used += pair
         prefix = f"{_title(name)}: " if len(names) > 1 else ""
-        shown = [mean_and_spread(row, 3) for row in pair]
+        shown = [mean_and_spread(row, _digits(value)) for row in pair]
         lines.append(
             f"| {titled(data)} | {prefix}{shown[0]} | {shown[1]} | {_judged(*pair, sign)} |"
         )
     return "\n".join(lines) + f"\n\n{_trials(used)}.\n"
+
+
+def steps(folder: Path, file: str, x: str, where: str, *values: str) -> str:
+    """Return several measured values against x."""
+    key, wanted = where.split("=", 1)
+    results = Results(folder / f"{file}.csv", ())
+    rows = [
+        row | {"": _words(value)}
+        for value in values
+        for row in results.summary([key, x], value)
+        if str(row[key]) == wanted
+    ]
+    return f"{table_of(rows, x, line='', digits=1)}\n\n{_trials(rows)}.\n"
 
 
 def _judged(first: Row, second: Row, sign: int) -> str:
@@ -107,6 +125,10 @@ def _by_set(folder: Path, file: str, value: str) -> dict[str, dict[str, Row]]:
     return found
 
 
+def _digits(value: str) -> int:
+    return {"accuracy": 4, "bytes": 0, "microseconds": 1}.get(value, 3)
+
+
 def _title(name: str) -> str:
     method, _, size = name.rpartition(":")
     return method if size == "0" else f"{method}, {int(size):,}"
@@ -123,7 +145,12 @@ def _trials(rows: list[Row]) -> str:
     return f"{counts[0]} trials" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} trials"
 
 
-KINDS: dict[str, Callable[..., str]] = {"table": table, "sets": sets, "versus": versus}
+KINDS: dict[str, Callable[..., str]] = {
+    "table": table,
+    "sets": sets,
+    "versus": versus,
+    "steps": steps,
+}
 
 
 def fill(text: str, folder: Path = RESULTS) -> str:
@@ -136,9 +163,10 @@ def fill(text: str, folder: Path = RESULTS) -> str:
 
 
 if __name__ == "__main__":
-    page = PAGE.read_text(encoding="utf-8")
-    filled = fill(page)
-    if "--check" not in sys.argv[1:]:
-        PAGE.write_text(filled, encoding="utf-8")
-    elif filled != page:
-        raise SystemExit(f"{PAGE} differs from the results: run {Path(__file__).name}.")
+    for path in PAGES:
+        page = path.read_text(encoding="utf-8")
+        filled = fill(page)
+        if "--check" not in sys.argv[1:]:
+            path.write_text(filled, encoding="utf-8")
+        elif filled != page:
+            raise SystemExit(f"{path} differs from the results: run {Path(__file__).name}.")
