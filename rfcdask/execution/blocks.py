@@ -5,12 +5,13 @@ Which block comes next is the caller's business; it arrives in that order, whate
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import wraps
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from dask.base import optimize
+from dask.base import is_dask_collection, optimize
 from dask.core import get_dependencies
 from dask.utils import ensure_dict
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 Graph = dict[Any, Any]
+Kind = TypeVar("Kind", bound=type)
 
 
 def first_rows(X: DaskArray) -> IntArray:
@@ -221,3 +223,25 @@ def _row_bytes(array: DaskArray) -> int:
     for size in array.shape[1:]:
         width *= int(size)
     return width * int(array.dtype.itemsize)
+
+
+def lazy_on_dask(kind: Kind) -> Kind:
+    """Let `transform` and `fit_transform` of a class return what is lazy as it is.
+
+    With ``set_output(transform="pandas")`` scikit-learn makes a data frame of whatever comes out,
+    and of a lazy array it would make one of all rows in memory.
+    """
+    for name in ("transform", "fit_transform"):
+        setattr(kind, name, _lazily(getattr(kind, name)))
+    return kind
+
+
+def _lazily(wrapped: Callable[..., Any]) -> Callable[..., Any]:
+    plain = getattr(wrapped, "__wrapped__", wrapped)  # without what scikit-learn put around it
+
+    @wraps(wrapped)
+    def method(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+        chosen = plain if is_dask_collection(X) else wrapped
+        return chosen(self, X, *args, **kwargs)
+
+    return method

@@ -17,8 +17,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from rfcdask.data.sample import check_dask_matrix, gather_finite, refuse_dask_frame
 from rfcdask.display.html import Facts, HTMLReprMixin
 from rfcdask.display.style import count, number
+from rfcdask.execution.blocks import lazy_on_dask
 from rfcdask.features.evaluators import given
-from rfcdask.features.lazy import FeatureArray, lazy_on_dask
+from rfcdask.features.lazy import FeatureArray
 from rfcdask.kernels import Kernel, get_kernel, resolve_gamma
 from rfcdask.kernels.arrays import (
     Array,

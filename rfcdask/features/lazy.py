@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, wraps
-from typing import Any, Self, TypeVar
+from functools import partial
+from typing import Any, Self
 
 import dask
 import dask.array as da
@@ -17,8 +17,6 @@ from rfcdask.kernels.arrays import Array, DaskArray, Matrix, as_csr
 
 FEATURE_BLOCK_BYTES = 2**26
 """Features of a block of rows that take more than this are cut into several blocks."""
-
-Kind = TypeVar("Kind", bound=type)
 
 
 class FeatureArray(da.Array):
@@ -150,25 +148,3 @@ def _pair_block(
 
 def _name_block(block_id: tuple[int, ...] | None) -> str:
     return "" if block_id is None else f" of block {block_id[0]}"
-
-
-def lazy_on_dask(kind: Kind) -> Kind:
-    """Let `transform` and `fit_transform` of a class return dask arrays as they are.
-
-    With ``set_output(transform="pandas")`` scikit-learn makes a data frame of whatever comes out,
-    and of a lazy array it would make one of all rows in memory.
-    """
-    for name in ("transform", "fit_transform"):
-        setattr(kind, name, _lazily(getattr(kind, name)))
-    return kind
-
-
-def _lazily(wrapped: Callable[..., Any]) -> Callable[..., Any]:
-    plain = getattr(wrapped, "__wrapped__", wrapped)  # without what scikit-learn put around it
-
-    @wraps(wrapped)
-    def method(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
-        chosen = plain if isinstance(X, da.Array) else wrapped
-        return chosen(self, X, *args, **kwargs)
-
-    return method

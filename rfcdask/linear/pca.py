@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from rfcdask.display.charts import Chart, curve
 from rfcdask.display.html import Facts, HTMLReprMixin
 from rfcdask.display.style import count, share
-from rfcdask.features.lazy import lazy_on_dask
+from rfcdask.execution.blocks import lazy_on_dask
 from rfcdask.kernels.arrays import Array, DaskArray
 from rfcdask.linear.accumulate import accumulate_moments
 from rfcdask.linear.inputs import check_matrix

@@ -14,8 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from rfcdask.data import Dataset
 from rfcdask.data.columns import ColumnStats, column_stats, merge_stats
 from rfcdask.data.views import standardized
-from rfcdask.execution.blocks import fold_blocks
-from rfcdask.features.lazy import lazy_on_dask
+from rfcdask.execution.blocks import fold_blocks, lazy_on_dask
 from rfcdask.kernels.arrays import Array, FloatArray, check_finite, feature_dtype, to_dense
 from rfcdask.linear.checks import dense
 from rfcdask.linear.inputs import check_matrix

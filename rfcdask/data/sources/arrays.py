@@ -9,6 +9,7 @@ import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import IO, Any
@@ -16,6 +17,7 @@ from typing import IO, Any
 import numpy as np
 import zarr
 from dask.base import tokenize
+from scipy import sparse
 
 from rfcdask.data.errors import DataError, faults_of
 from rfcdask.data.layout import csr_row_bytes
@@ -23,7 +25,7 @@ from rfcdask.data.location import Location
 from rfcdask.data.sources.base import BATCH_BYTES, Batch, Source, SourceOptions, Survey, Tally, flat
 from rfcdask.data.sources.files import file_facts
 from rfcdask.execution.progress import track
-from rfcdask.kernels.arrays import is_sparse
+from rfcdask.kernels.arrays import CSR, is_sparse
 from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import (
     NUMBERS_AND_TEXT,
@@ -166,6 +168,43 @@ class NpzMember(Handle):
 
     def identity(self) -> Any:
         return [file_facts(self.archive), self.member]
+
+
+@dataclass(frozen=True)
+class CsrFile(Handle):
+    """A CSR matrix as ``scipy.sparse.save_npz`` writes it; its parts are mapped, not read."""
+
+    archive: str
+    folder: str
+    is_here = True
+    MEMBERS = frozenset({"data", "indices", "indptr", "shape", "format"})
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self.archive
+
+    def get(self) -> Any:
+        return self._matrix
+
+    @cached_property
+    def _matrix(self) -> CSR:
+        parts = {name: NpzMember(self.archive, name, self.folder).get() for name in self.MEMBERS}
+        with faults_of(self.archive, "sparse matrix"):
+            kind = bytes(parts["format"].reshape(-1)[0]).decode("ascii", "replace")
+        if kind != "csr":
+            raise DataError(
+                f"{self.archive} holds a sparse matrix of format {kind!r}: write it with "
+                "scipy.sparse.save_npz(path, X.tocsr())."
+            )
+        with faults_of(self.archive, "CSR matrix"):
+            rows, columns = map(int, parts["shape"])
+            values = tuple(parts[name] for name in ("data", "indices", "indptr"))
+            matrix: CSR = sparse.csr_matrix(values, shape=(rows, columns), copy=False)
+            matrix.check_format(full_check=True)
+        return matrix
+
+    def identity(self) -> Any:
+        return file_facts(self.archive)
 
 
 def _npy_bytes(file: Any) -> int:

@@ -21,6 +21,7 @@ from rfcdask.data.errors import DataError, faults_of
 from rfcdask.data.location import Location, is_url, path_text, reaching
 from rfcdask.data.sources.arrays import (
     ArrayRows,
+    CsrFile,
     Handle,
     InMemory,
     NpyFile,
@@ -276,6 +277,12 @@ def _npz_pair(path: str, label: Any, folder: str) -> tuple[Handle, Handle | None
         names = [name.removesuffix(".npy") for name in archive.namelist()]
         if len(set(names)) < len(names):
             raise DataError(f"{path} holds two arrays of the same name: write it again.")
+    if set(names) >= CsrFile.MEMBERS:
+        found = next((name for name in _Y_NAMES if name in names), None)
+        given = found if label is None else label or None
+        if given is not None and given not in names:
+            raise DataError(f"{path} has no array {given!r}: its arrays are {', '.join(names)}.")
+        return CsrFile(path, folder), None if not given else NpzMember(path, given, folder)
     X, y = _choose_arrays(path, names, label, _X_NAMES, _Y_NAMES)
     if y is None and label is None and len(names) > 1:
         raise DataError(

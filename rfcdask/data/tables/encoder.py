@@ -26,9 +26,11 @@ from rfcdask.data.tables.frames import (
     to_arrow,
 )
 from rfcdask.data.tables.spec import Choices, TableSpec, checked_numbers, read_choices
+from rfcdask.execution.blocks import lazy_on_dask
 from rfcdask.kernels.arrays import Array
 
 
+@lazy_on_dask
 class TableEncoder(TransformerMixin, BaseEstimator):
     """Encodes the columns of a table as numbers, each by its kind.
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import signal
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -98,6 +100,60 @@ def test_svmlight_text_stays_sparse_by_itself(tmp_path):
     assert not rf.ingest(tmp_path / "a.svm", tmp_path / "b.zarr", sparse=False, **few).sparse
     assert not rf.ingest((X[:, :50], y), tmp_path / "b.zarr", overwrite=True).sparse
     assert not rf.ingest((X[:2], y[:2]), tmp_path / "b.zarr", overwrite=True).sparse
+
+
+def test_files_of_scipy_are_read(tmp_path):
+    X, y = drawn()
+    sparse.save_npz(tmp_path / "a.npz", X)
+    stored = rf.ingest(tmp_path / "a.npz", tmp_path / "a.zarr", **SMALL)
+    assert same_csr(sparse.csr_matrix(stored.X.compute()), X)
+    assert stored.y is None
+    parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": X.shape}
+    np.savez(tmp_path / "b.npz", **parts, format=b"csr", y=y)
+    both = rf.ingest(tmp_path / "b.npz", tmp_path / "b.zarr", **SMALL)
+    np.testing.assert_array_equal(both.y.compute(), y)
+    sparse.save_npz(tmp_path / "c.npz", X.tocsc())
+    with pytest.raises(DataError, match=r"format 'csc': write it with .*tocsr"):
+        rf.ingest(tmp_path / "c.npz", tmp_path / "c.zarr")
+    parts["indices"] = X.indices + 10**6
+    np.savez(tmp_path / "d.npz", **parts, format=b"csr")
+    with pytest.raises(DataError, match=r"d\.npz"):
+        rf.ingest(tmp_path / "d.npz", tmp_path / "d.zarr")
+    assert not (tmp_path / "d.zarr").exists()
+
+
+KILLED = """
+import os, signal, sys
+import rfcdask as rf
+from rfcdask.data.ingest.destination import Journal
+record = Journal.record
+def kill(self, block, what):
+    record(self, block, what)
+    if block == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+Journal.record = kill
+rf.ingest(sys.argv[1], sys.argv[2], sparse=True, block_size=600)
+"""
+
+
+def test_a_killed_ingest_goes_on(tmp_path):
+    X, y = drawn()
+    dump_svmlight_file(X, y, str(tmp_path / "a.svm"), zero_based=False)
+    rf.ingest(tmp_path / "a.svm", tmp_path / "whole.zarr", **SMALL)
+    command = [sys.executable, "-c", KILLED, tmp_path / "a.svm", tmp_path / "a.zarr"]
+    assert subprocess.run(command, check=False, timeout=120).returncode == -signal.SIGKILL
+    written = {}
+    record = Journal.record
+
+    def note(self, block, what):
+        written[block] = what
+        record(self, block, what)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Journal, "record", note)
+        rf.ingest(tmp_path / "a.svm", tmp_path / "a.zarr", **SMALL)
+    assert 2 not in written
+    assert tree_bytes(tmp_path / "a.zarr") == tree_bytes(tmp_path / "whole.zarr")
 
 
 def test_chunks_of_the_source_do_not_matter(tmp_path):

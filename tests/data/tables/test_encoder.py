@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -382,3 +383,14 @@ def test_summaries_stay_small() -> None:
     assert len(found.hashes) == 1024
     sketch = Sketch.of(np.random.default_rng(0).normal(size=3 * SKETCH), SKETCH)
     assert len(sketch.bins) <= SKETCH
+
+
+def test_set_output_leaves_lazy_rows_lazy() -> None:
+    dd = pytest.importorskip("dask.dataframe")
+    table = frame(60)
+    encoder = rf.TableEncoder().set_output(transform="pandas").fit(table)
+    here = encoder.transform(table)
+    assert list(here.columns) == list(encoder.get_feature_names_out())
+    lazy = encoder.transform(dd.from_pandas(table, npartitions=3))
+    assert isinstance(lazy, da.Array)
+    np.testing.assert_array_equal(lazy.compute(), here)

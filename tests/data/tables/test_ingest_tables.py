@@ -213,6 +213,21 @@ def test_little_text_is_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert read[0] < 40 * BLOCK_BYTES
 
 
+def test_a_column_of_very_many_levels(tmp_path: Path) -> None:
+    n = 60_000
+    table = pa.table(
+        {"key": [f"k{i}" for i in range(n)], "x": [1, 2] * (n // 2), "y": [0, 1] * (n // 2)}
+    )
+    words = r"column 'key' is text with [\d,]+ different values in 60,000 rows: .*'key': 'drop'"
+    with pytest.raises(DataError, match=words):
+        rf.ingest(table, tmp_path / "o.zarr")
+    assert not (tmp_path / "o.zarr").exists()
+    hashed = rf.ingest(table, tmp_path / "o.zarr", columns={"key": "category"})
+    assert hashed.shape == (n, 33)
+    left = rf.ingest(table, tmp_path / "p.zarr", columns={"key": "drop"})
+    assert left.columns == ["x"]
+
+
 def test_types_that_differ_between_files(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,c,y\n1,u,0\n2,v,1\n")
     (tmp_path / "b.csv").write_text("c,y,x\nu,0,1\nv,1,many\n")
