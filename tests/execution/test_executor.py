@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster, get_worker
+from distributed import Client, LocalCluster
 
 import rfcdask as rf
 from rfcdask.data.sample import fetch_rows
@@ -23,6 +22,7 @@ from rfcdask.execution.cluster import current_client
 from rfcdask.execution.executor import call_later, compute, map_tasks, run_tasks
 from rfcdask.execution.failures import ClusterLostError, NoWorkersError
 from rfcdask.execution.progress import SilentReporter
+from tests.execution.failing import Deadly, die, fail, fail_once, kill_at, process_ids
 from tests.linear_data import blobs, lazy
 
 
@@ -39,10 +39,6 @@ def cluster() -> Iterator[LocalCluster]:
         ) as cluster,
     ):
         yield cluster
-
-
-def process_ids(block: np.ndarray) -> np.ndarray:
-    return np.full_like(block, os.getpid())
 
 
 def where() -> da.Array:
@@ -75,24 +71,6 @@ def test_a_given_client_comes_before_the_current_one(
     assert current_client() is None
 
 
-def die(block: np.ndarray) -> np.ndarray:
-    if block.size:
-        os._exit(1)
-    return block
-
-
-def fail(block: np.ndarray) -> np.ndarray:
-    raise ZeroDivisionError("in a block")
-
-
-def fail_once(block: np.ndarray) -> np.ndarray:
-    worker = get_worker()
-    if not getattr(worker, "failed_once", False):
-        worker.failed_once = True
-        raise OSError("a file was not there for a moment")
-    return block + 1
-
-
 def test_on_a_cluster_trouble_is_retried_or_explained(cluster: LocalCluster) -> None:
     with Client(cluster, set_as_default=False) as client:
         passing = da.zeros(3, chunks=3).map_blocks(fail_once, dtype=float, meta=np.empty(0))
@@ -106,19 +84,6 @@ def test_on_a_cluster_trouble_is_retried_or_explained(cluster: LocalCluster) -> 
             ) as died:
                 work(client)
             assert type(died.value.__cause__).__name__ == "KilledWorker"
-
-
-class Deadly:
-    """Stands for rows that are read, by calling the function."""
-
-    sizes, n_columns, dtype, label_dtype = (2**17, 2**17), 1, np.dtype(np.float64), None
-    row_bytes = 8
-
-    def __init__(self, function: Callable[[np.ndarray], Any]) -> None:
-        self.function = function
-
-    def rows(self, block: int, local: np.ndarray) -> tuple[np.ndarray, None]:
-        return self.function(np.ones((len(local), 1))), None
 
 
 def everywhere(function: Callable[[np.ndarray], Any]) -> dict[str, Callable[[Client], Any]]:
@@ -159,13 +124,6 @@ def programs() -> Iterator[SimpleNamespace]:
         for process in (*started, scheduler):
             process.kill()
             process.wait()
-
-
-def kill_at(block: np.ndarray, at: float, process: int) -> np.ndarray:
-    if block.size and block[0, 0] == at:
-        os.kill(process, signal.SIGKILL)
-        time.sleep(1)
-    return block
 
 
 @pytest.mark.timeout(120)

@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from rfcdask.cli import main
 from rfcdask.pipeline import OtherRunError, comparable, run_job
 from rfcdask.pipeline.folder import RunExistsError
 from rfcdask.pipeline.phases import PHASES
@@ -77,8 +79,8 @@ def test_ctrl_c_says_how_to_go_on(whole: Path, tmp_path: Path) -> None:
     assert f"rfcdask run --resume --out {folder}" in stderr
     assert "Traceback" not in stderr
     assert "interrupted" in (folder / "run.log").read_text()
-    again = run_cli("run", "--out", folder)
-    assert again.returncode == 4
+    again = CliRunner().invoke(main, ["run", "--out", str(folder)])
+    assert again.exit_code == 4
     assert "pass --resume to go on" in again.stderr
     ended = run_cli("run", "--resume", "--out", folder, "--threads", "2", "--json")
     assert ended.returncode == 0, ended.stderr
