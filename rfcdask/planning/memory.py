@@ -106,7 +106,7 @@ def _train_parts(work: Workload, place: Resources) -> Parts:
     if keeps_features(work, place):
         held = work.all_features / workers + (0 if workers == 1 else mixed * work.z_block)
     j = work.n_components
-    model = 6 * work.outputs * (j + 1) * 8
+    model = 6 * work.penalties * work.outputs * (j + 1) * 8
     geometry = min(preconditioner_rows(j), work.rows) * j * 24 + min(j, FULL_FEATURES) ** 2 * 32
     return {"blocks of features": held, "preconditioner": float(geometry + model)}
 

@@ -16,6 +16,8 @@ from rfcdask.display.html import aligned, render_repr
 from rfcdask.display.style import estimated_time
 from rfcdask.features.methods import METHODS, check_methods
 from rfcdask.kernels.arrays import DaskArray
+from rfcdask.linear.kernel.base import default_epochs
+from rfcdask.linear.sgd.base import auto_epochs
 from rfcdask.planning.memory import SLACK, Parts, find_problems, peaks
 from rfcdask.planning.work import (
     STEPS,
@@ -144,7 +146,7 @@ def plan(
     n_rows: int = 5000,
     n_pairs: int | None = None,
     refine: int = 300,
-    epochs: int = 5,
+    epochs: int | str = 5,
     persist: bool | str = "auto",
     steps: Sequence[str] = ("fit", "transform", "train"),
     dest: Any = None,
@@ -170,7 +172,8 @@ def plan(
     n_components, n_candidates, n_rows, n_pairs, refine
         As in :class:`CompressedFeatures`.
     epochs, persist
-        As in :class:`SGDClassifier`.
+        As in :class:`SGDClassifier`, or of epochs in :class:`KernelClassifier` with "learned".
+        Several penalties are counted, as ``alpha="auto"`` trains them.
     steps : sequence of {"fit", "transform", "train", "compare"}
         "fit" chooses features. "transform" writes the features of all rows, when `dest` is given
         or there is no "train"; else features are lazy and part of training. "train" goes `epochs`
@@ -199,9 +202,12 @@ def plan(
     (10, True)
     """
     matrix, labels, n_classes = _rows_and_labels(X, y)
-    counts = {"n_components": n_components, "n_candidates": n_candidates, "epochs": epochs}
     check_methods((method, *methods))
     learns = METHODS[method].learns
+    if epochs == "auto":
+        epochs = (default_epochs if learns else auto_epochs)(max(int(matrix.shape[0]), 1))
+    epochs = int(epochs)
+    counts = {"n_components": n_components, "n_candidates": n_candidates, "epochs": epochs}
     steps = [step for step in steps if not (learns and step == "fit")]
     _check(steps, counts | {"n_rows": n_rows, "compare_rows": compare_rows})
     n = int(matrix.shape[0])
@@ -216,7 +222,7 @@ def plan(
         n_rows=int(min(n_rows, n)),
         n_pairs=n_pairs,
         refine=int(refine),
-        epochs=int(epochs),
+        epochs=epochs,
         outputs=n_classes if n_classes > 2 else 1,
         steps=tuple(steps),
         writes="transform" in steps and (dest is not None or "train" not in steps),

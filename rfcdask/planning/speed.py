@@ -32,6 +32,7 @@ from rfcdask.linear.kernel.optimize import (
 )
 from rfcdask.linear.kernel.stream import SAMPLE_BLOCKS
 from rfcdask.linear.kernel.width import trial_visits
+from rfcdask.linear.sgd.base import AUTO_C
 from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, HINGE, SOFTMAX
 from rfcdask.linear.sgd.optimizer import fit_preconditioner, preconditioner_rows
 from rfcdask.linear.sgd.step import TrainingConfig, TrainingState, train_on_blocks
@@ -114,9 +115,10 @@ def _train(work: Workload, rates: Rates, place: Resources) -> float:
         return _learned(work, rates, place)
     make = work.rows * (rates.read + rates.evaluate) + len(work.block_rows) * rates.task
     make, learning = HANDLING * make / max(place.threads, 1), HANDLING * work.rows * rates.learn
+    passes = work.epochs * work.trainings
     if keeps_features(work, place):
-        return rates.precondition + make + work.epochs * learning
-    return rates.precondition + work.epochs * (make + learning)
+        return rates.precondition + make + passes * learning
+    return rates.precondition + passes * (make + learning)
 
 
 def _learned(work: Workload, rates: Rates, place: Resources) -> float:
@@ -177,7 +179,7 @@ def probe_rates(X: DaskArray, work: Workload, client: Any) -> Rates:
     trains = "train" in work.steps
     fixed, learned = trains and not work.learns, trains and work.learns
     learned |= "compare" in work.steps and any(METHODS[name].learns for name in work.methods)
-    settings = (work.n_components, work.outputs, work.rows, fixed, learned)
+    settings = (work.n_components, work.outputs, work.rows, fixed, learned, work.mean_penalties)
     found = compute(delayed(measure_block, pure=False)(block, *settings), client)
     return Rates(
         read=read,
@@ -210,9 +212,18 @@ def _read_one(X: DaskArray, client: Any) -> tuple[float, float, Any]:
 
 
 def measure_block(
-    block: Matrix, n_components: int, outputs: int, n_rows: int, fixed: bool, learned: bool
+    block: Matrix,
+    n_components: int,
+    outputs: int,
+    n_rows: int,
+    fixed: bool,
+    learned: bool,
+    penalties: float = 1.0,
 ) -> dict[str, float]:
-    """Return seconds per row to evaluate features and to learn from them, by one thread."""
+    """Return seconds per row to evaluate features and to learn from them, by one thread.
+
+    The models of so many `penalties`, meant over the rows, learn at once.
+    """
     rows = int(np.clip(PROBE_VALUES // n_components, 256, block.shape[0]))
     X = dense(block[:rows])
     rng = np.random.default_rng(0)
@@ -225,7 +236,7 @@ def measure_block(
         evaluator(X[:16])
         evaluate, Z = min((_timed(lambda: evaluator(X)) for _ in range(2)), key=lambda t: t[0])
         found = {"evaluate": evaluate / rows, "learn": 0.0, "precondition": 0.0}
-        found |= _learning(Z, outputs, n_rows, rng) if fixed else {}
+        found |= _learning(Z, outputs, n_rows, rng, penalties) if fixed else {}
         if learned:
             found["learn_features"] = _learning_features(X, frequencies, phases, scales, outputs)
         return found
@@ -249,7 +260,9 @@ def _learning_features(
     return seconds / rows
 
 
-def _learning(Z: Array, outputs: int, n_rows: int, rng: np.random.Generator) -> dict[str, float]:
+def _learning(
+    Z: Array, outputs: int, n_rows: int, rng: np.random.Generator, penalties: float
+) -> dict[str, float]:
     k = max(outputs, 2)
     y = rng.integers(0, k, len(Z))
     wanted = preconditioner_rows(Z.shape[1])
@@ -268,10 +281,16 @@ def _learning(Z: Array, outputs: int, n_rows: int, rng: np.random.Generator) -> 
     )
     few = min(len(Z), 2 * Z.shape[1] + 256)
     estimate, P = _timed(lambda: fit_preconditioner(Z[:few], ones[:few], 1.0 / n_rows, True))
-    state = TrainingState.zero(Z.shape[1], outputs)
-    train_on_blocks(state, config, P, (0,), 0, 0, (Z[:64], y[:64]))
-    seconds, _ = _timed(lambda: train_on_blocks(state, config, P, (0,), 0, 0, (Z, y)))
-    return {"learn": seconds / len(Z), "precondition": estimate * max(1.0, wanted / few)}
+
+    def seconds(count: int) -> float:
+        several = replace(config, alphas=(1.0 / n_rows,) * count)
+        state = TrainingState.zero(Z.shape[1], count * outputs)
+        train_on_blocks(state, several, P, (0,), 0, 0, (Z[:64], y[:64]))  # compiled first
+        return _timed(lambda: train_on_blocks(state, several, P, (0,), 0, 0, (Z, y)))[0]
+
+    one = seconds(1)
+    more = max(seconds(len(AUTO_C)) - one, 0.0) * (penalties - 1) / (len(AUTO_C) - 1)
+    return {"learn": (one + more) / len(Z), "precondition": estimate * max(1.0, wanted / few)}
 
 
 def _products_per_second(n_rows: int) -> float:

@@ -18,10 +18,12 @@ from rfcdask.kernels.threads import available_cpus
 from rfcdask.linear.kernel.base import SAMPLE_BYTES, SAMPLE_ROWS
 from rfcdask.linear.kernel.stream import SAMPLE_BLOCKS
 from rfcdask.linear.kernel.width import LARGEST_HELD
+from rfcdask.linear.sgd.base import AUTO_C, DECIDE_ROWS, DECIDE_SHARE, LEAST_HELD_OUT, MOST_HELD_OUT
 from rfcdask.linear.sgd.training import memory_for_features
 
 STEPS = ("fit", "transform", "train", "compare")
 HELDOUT_ROWS = 1000
+HELD_OUT = 0.1  # share of the rows that SGD holds out by default
 _IMPORTS = 300 * 2**20  # a process with rfcdask, a cluster's client or worker, compiled loops
 _FIRST_WORK = 80 * 2**20  # what a process gains by its first work of every kind: pools, buffers
 
@@ -77,6 +79,30 @@ class Workload:
     def sampled(self) -> int:
         """Rows that are fetched to choose features on, apart from those held out."""
         return self.n_rows if self.n_pairs is None else 2 * self.n_pairs
+
+    @property
+    def penalties(self) -> int:
+        """Models that SGD trains at once in the beginning, for ``alpha="auto"``."""
+        return len(AUTO_C) if HELD_OUT * self.rows >= LEAST_HELD_OUT else 1
+
+    @property
+    def mean_penalties(self) -> float:
+        """Models that SGD trains at once, meant over all rows it learns from."""
+        visits = float(self.rows * self.epochs)
+        count, left, found = self.penalties, visits, 0.0
+        part = max(DECIDE_ROWS, DECIDE_SHARE * visits)
+        while count > 1 and left > part:
+            found, left, count = found + count * part, left - part, (count + 1) // 2
+        return (found + count * left) / visits
+
+    @property
+    def trainings(self) -> int:
+        """How often SGD goes through all epochs: again with the chosen penalty where rows are few.
+
+        A single pass stands for ridge.
+        """
+        few = HELD_OUT * self.rows < MOST_HELD_OUT
+        return 2 if few and self.penalties > 1 and self.epochs > 1 and not self.learns else 1
 
     @property
     def learned_sample(self) -> int:
@@ -169,8 +195,9 @@ def count_tasks(work: Workload, place: Resources) -> int:
     if work.writes:
         found += 3 * blocks
     if "train" in work.steps:
-        making = 1 if keeps_features(work, place) else work.epochs
-        found += 3 * blocks * making + blocks * work.epochs + math.ceil(blocks / 8) * work.epochs
+        passes = work.epochs * work.trainings
+        making = 1 if keeps_features(work, place) else passes
+        found += 3 * blocks * making + blocks * passes + math.ceil(blocks / 8) * passes
     return found
 
 
@@ -179,7 +206,7 @@ def count_bytes_read(work: Workload, place: Resources) -> int:
     whole = work.rows * (work.columns * work.itemsize + work.label_itemsize)
     passes = int(work.writes)
     if "train" in work.steps:
-        passes += 1 if keeps_features(work, place) else work.epochs
+        passes += 1 if keeps_features(work, place) else work.epochs * work.trainings
     rows = min(work.sampled + HELDOUT_ROWS, work.rows) if "fit" in work.steps else 0
     if work.learns and "train" in work.steps:
         rows += work.learned_sample

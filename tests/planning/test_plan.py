@@ -111,7 +111,8 @@ def test_bytes_are_those_of_the_data() -> None:
     X, y = _data(), da.zeros(10_000, chunks=1000, dtype=np.int8)
     row, gathered = 5 * 4 + 1, (500 + 1000) * 5 * 4
     lazily = rf.plan(X, y, epochs=3, persist=False, probe=False, **SMALL)
-    assert lazily.bytes_read == 3 * 10_000 * row + gathered
+    # Three epochs, and again with the penalty that was chosen.
+    assert lazily.bytes_read == 6 * 10_000 * row + gathered
     kept = rf.plan(X, y, epochs=3, persist=True, probe=False, **SMALL)
     assert kept.bytes_read == 10_000 * row + gathered
     assert kept.tasks < lazily.tasks
@@ -247,3 +248,19 @@ def test_the_drawing_shows_a_part_alike_everywhere_and_covers_none() -> None:
     assert len(set(looks)) == len(looks)
     assert ax.get_legend().get_window_extent().y1 <= ax.get_window_extent().y0
     mpl.pyplot.close("all")
+
+
+def test_several_penalties_and_a_second_training_are_counted() -> None:
+    few = _work(rows=50_000, epochs=6)
+    assert (few.penalties, few.trainings) == (4, 2)
+    assert few.mean_penalties == pytest.approx((4 * 2**18 + 2 * (300_000 - 2**18)) / 300_000)
+    many = _work(rows=2**22, epochs=2)  # half of 2**19 rows each with four and two
+    assert (many.trainings, many.mean_penalties) == (1, pytest.approx((4 + 2 + 14) / 16))
+    assert _work(rows=100, epochs=5).mean_penalties == 1.0
+
+
+def test_epochs_are_those_that_models_choose() -> None:
+    X = da.zeros((30_000, 3), chunks=(10_000, 3))
+    made = {method: rf.plan(X, method=method, epochs="auto", probe=False).settings["epochs"]
+            for method in ("compressed", "learned")}  # fmt: skip
+    assert made == {"compressed": 10, "learned": 5}

@@ -10,8 +10,8 @@ them, makes 500 random Fourier features and learns a linear SVM in one pass:
 - ``learned``: ``KernelClassifier(epochs=1)`` of a given width, whose 500 features learn too.
 
 Both peers read 10,000 rows at a time, which suits them better than the blocks of the store. With
-``--workers`` the same work is timed on one and on two workers of one thread each instead: SGD,
-ridge regression, and writing the features.
+``--workers`` the same work is timed on one and on two workers of one thread each instead: SGD in
+two chains, ridge regression, and writing the features.
 
 Run: python workflows/benchmarks/bench_sgd.py [--rows 2000000] [--repeats 3] [--workers]
 """
@@ -148,7 +148,7 @@ def on_workers(path: Path, folder: Path, n_workers: int) -> dict[str, float]:
     data = opened(path)
     Z = fitted_map(data).transform(data.X)
     work: dict[str, Callable[[], Any]] = {
-        "sgd": lambda: rf.SGDClassifier(epochs=1, random_state=0).fit(Z, data.y),
+        "sgd": lambda: rf.SGDClassifier(epochs=1, chains=2, random_state=0).fit(Z, data.y),
         "ridge": lambda: rf.RidgeClassifier().fit(Z, data.y),
         "write": lambda: write_zarr(Z, folder / "features.zarr", overwrite=True),
     }

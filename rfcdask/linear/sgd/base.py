@@ -170,7 +170,7 @@ class BaseSGD(EpochModel):
     def _count_epochs(self, n_rows: int) -> int:
         if self.epochs != "auto":
             return int(self.epochs)
-        return int(np.clip(-(-ROW_VISITS // n_rows), LEAST_EPOCHS, MOST_EPOCHS))
+        return auto_epochs(n_rows)
 
     def _penalties(self, n_rows: int) -> tuple[float, ...]:
         """Return the penalties to train with, of which rows held out choose one."""
@@ -267,6 +267,11 @@ class BaseSGD(EpochModel):
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
         return {key: value for key, value in state.items() if key != "_preconditioner"}
+
+
+def auto_epochs(n_rows: int) -> int:
+    """Return the passes of ``epochs="auto"`` over so many rows."""
+    return int(np.clip(-(-ROW_VISITS // n_rows), LEAST_EPOCHS, MOST_EPOCHS))
 
 
 def _auto_batch_size(n_rows: int) -> int:
