@@ -172,13 +172,14 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns."""
-        return list(self.rows[0]) if self.rows else []
+        """Names of the columns that any row has."""
+        return list(dict.fromkeys(name for row in self.rows for name in row))
 
     @property
     def cells(self) -> list[list[str]]:
-        """All values as text."""
-        return [[_cell(value) for value in row.values()] for row in self.rows]
+        """All values as text, empty where a row has none."""
+        names = self.columns
+        return [[_cell(row.get(name)) for name in names] for row in self.rows]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -187,7 +188,9 @@ class Table:
         return iter(self.rows)
 
     def __getitem__(self, column: str) -> list[Any]:
-        return [row[column] for row in self.rows]
+        if self.rows and column not in self.columns:
+            raise KeyError(column)
+        return [row.get(column) for row in self.rows]
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame; pandas must be installed."""
