@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import rfcdask as rf
+from rfcdask.cli import main
 from rfcdask.data import DataError
 from rfcdask.persist import files
 from rfcdask.pipeline import RunFolder, run_job, training
@@ -19,7 +21,7 @@ from rfcdask.pipeline.folder import OtherRunError, RunExistsError, UnfinishedRun
 from rfcdask.planning.planner import PlanError
 from tests.pipeline.helpers import results_of
 from tests.pipeline.test_resume import wait_for
-from tests.programs import run_cli, start_cli
+from tests.programs import start_cli
 
 TINY = {
     "rows": 2000,
@@ -75,7 +77,8 @@ def test_a_killed_replacement_leaves_the_old_run(old: Path, phase: str) -> None:
     assert contents(old) == before
     with pytest.raises(UnfinishedRunError, match=r"unfinished run that is to replace .*--resume"):
         run(old)
-    assert run_cli("run", "--resume", "--out", old, "--scheduler", "threads").returncode == 0
+    resume = ["run", "--resume", "--out", str(old), "--scheduler", "threads"]
+    assert CliRunner().invoke(main, resume).exit_code == 0
     assert results_of(old)["seed"] == 1
     assert results_of(old)["data"]["path"] == str(old / "data.zarr")
     assert (old / "notes.txt").read_text() == "mine"
