@@ -63,7 +63,8 @@ def check_state(model: Any, state: dict[str, Any]) -> None:
     for key in ("n_features_in_", *_SCALARS.get(name, ())):
         value = state.get(key, -1)
         kinds = (int, float) if key == "gamma_" else (int,)
-        if type(value) not in kinds or value < 0 or (key != "seed_" and value == 0):
+        whole = isinstance(value, int) and key == "gamma_" and value > 2**53
+        if type(value) not in kinds or value < 0 or (key != "seed_" and value == 0) or whole:
             raise ValueError(f"{key} is {value!r}")
     sizes: dict[str, tuple[Any, ...]] = {
         "p": (state["n_features_in_"],),
@@ -75,10 +76,23 @@ def check_state(model: Any, state: dict[str, Any]) -> None:
         sizes["k"] = ()  # a single target: neither coef_ nor intercept_ has that side
     for key, letters in _SHAPES[name].items():
         _check_shape(key, state.get(key), letters, sizes)
+    _check_shown(state)
     if "calibration_" in state:
         _check_calibration(state["calibration_"], state["coef_"].shape[0])
     if name == "JLFeatures":
         _check_drawn(state["n_features_in_"], state["n_components_"], int(model.n_candidates))
+
+
+def _check_shown(state: dict[str, Any]) -> None:
+    """Refuse what is only shown, where showing it would fail."""
+    history = state.get("history_", [{}])
+    if not (isinstance(history, list) and history and all(isinstance(e, dict) for e in history)):
+        raise ValueError("history_ is no list of what each epoch gave")
+    if not isinstance(state.get("error_path_", ()), tuple):
+        raise ValueError("error_path_ is no path of errors")
+    ratio = state.get("explained_variance_ratio_", np.zeros(1))
+    if not isinstance(ratio, np.ndarray) or ratio.ndim != 1 or ratio.dtype.kind != "f":
+        raise ValueError("explained_variance_ratio_ is no list of numbers")
 
 
 def _n_outputs(classes: Any) -> tuple[int, ...]:

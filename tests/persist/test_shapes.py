@@ -152,3 +152,30 @@ def test_scalars_that_are_not_finite_are_not_saved(tmp_path: Path, value: float)
     model.intercept_ = value
     with pytest.raises(ValueError, match="intercept_ holds values that are not finite; fit the"):
         rf.save(model, tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("history_", {"value": 3}),
+        ("history_", {"value": []}),
+        ("history_", {"strings": ["a"]}),
+        ("error_path_", {"value": 3}),
+        ("explained_variance_ratio_", {"value": None}),
+        ("explained_variance_ratio_", {"strings": ["a"]}),
+        ("gamma_", {"value": 10**30}),
+    ],
+)
+def test_what_is_only_shown_is_looked_at_too(tmp_path: Path, key: str, value: Any) -> None:
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    few = {"n_candidates": 20, "n_rows": 40, "refine": 0, "random_state": 0}
+    model: Any = {
+        "history_": rf.SGDClassifier(epochs=1, random_state=0),
+        "error_path_": rf.CompressedFeatures(4, **few),
+        "explained_variance_ratio_": rf.PCA(2),
+        "gamma_": rf.JLFeatures(4, random_state=0),
+    }[key]
+    rf.save(model.fit(X, X[:, 0] > 0), tmp_path / "model")
+    edit(tmp_path / "model", lambda record: record["state"].update({key: value}))
+    with pytest.raises(persist.DamagedModelError, match=key):
+        rf.load(tmp_path / "model")
