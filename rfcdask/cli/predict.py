@@ -85,7 +85,7 @@ def transform(model: str, data: str, dest: str, overwrite: bool, **options: Any)
     type=click.Choice(["labels", "scores", "probabilities"]),
     default="labels",
     show_default=True,
-    help="What to write of each row; probabilities need --learner logistic in fit.",
+    help="What to write of each row; probabilities need fit --learner logistic or --calibration.",
 )
 @opt.overwrite_option("a file")
 @opt.file_options
