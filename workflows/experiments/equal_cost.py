@@ -79,7 +79,7 @@ def report(options: Options, results: Results) -> None:
             print(f"\n{titled(data)}: {label}\n")
             print_table([row for row in found if row["data"] == data], "J", digits=2)
     titles = [titled(data) for data, *_ in panels_of]
-    with one_figure(options.out, "equal_cost", titles, columns=len(sets)) as panels:
+    with one_figure(options.out, "equal_cost", titles) as panels:
         for panel, (data, cost, chosen, label) in zip(panels, panels_of, strict=True):
             _draw(panel, chosen or _costs(results, data, cost), cost, label, bool(chosen))
 

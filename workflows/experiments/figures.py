@@ -51,7 +51,8 @@ def one_figure(
             fontsize=8,
         )
         for panel in panels:
-            _label_log_scale(panel)
+            _label_log_scale(panel.xaxis)
+            _label_log_scale(panel.yaxis)
         figure.set_figheight(figure.get_figheight() + 0.2 * math.ceil(len(handles) / 4))
         path = out / f"{name}.svg"
         figure.savefig(path, metadata={"Date": None})
@@ -65,18 +66,20 @@ def _shorter(places: re.Match[str]) -> str:
     return re.sub(r"(\.\d\d)\d+", r"\1", places[0])
 
 
-def _label_log_scale(panel: Any) -> None:
-    """Label more than the powers of ten where an axis of y has few of them."""
-    if panel.get_yscale() != "log":
+def _label_log_scale(axis: Any) -> None:
+    """Label more than the powers of ten where an axis has few of them, and none of its own."""
+    from matplotlib.ticker import FixedLocator
+
+    if axis.get_scale() != "log" or isinstance(axis.get_major_locator(), FixedLocator):
         return
-    low, high = panel.get_ylim()
+    low, high = sorted(axis.get_view_interval())
     if high / low < 100:
         steps = (1, 2, 5) if high / low > 4 else (1, 1.5, 2, 3, 4, 5, 6, 8)
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
         ticks = [step * 10.0**power for power in powers for step in steps]
         ticks = [tick for tick in ticks if low <= tick <= high]
-        panel.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    panel.yaxis.minorticks_off()  # most of the bytes of a file
+        axis.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
+    axis.set_ticks([], minor=True)  # most of the bytes of a file
 
 
 # One colour per method in all figures; any two differ for colour-blind readers too (the colours
@@ -158,6 +161,6 @@ def log_axis(panel: Any, values: Iterable[float]) -> None:
 
 def _short(value: float) -> str:
     for unit, name in ((1e6, "M"), (1e3, "k")):
-        if value >= 10 * unit or value == unit:
+        if value >= unit and len(f"{value / unit:g}") <= 4:
             return f"{value / unit:g}{name}"
     return f"{value:g}"
