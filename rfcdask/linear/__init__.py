@@ -8,8 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rfcdask.linear.kernel.classifier import KernelClassifier
-    from rfcdask.linear.kernel.regressor import KernelRegressor
+    from rfcdask.linear.kernel.estimators import KernelClassifier, KernelRegressor
     from rfcdask.linear.pca import PCA
     from rfcdask.linear.ridge import Ridge, RidgeClassifier
     from rfcdask.linear.sgd.estimators import SGDClassifier, SGDRegressor
@@ -28,8 +27,8 @@ __all__ = [
 
 _HOME = {
     "PCA": "pca",
-    "KernelClassifier": "kernel.classifier",
-    "KernelRegressor": "kernel.regressor",
+    "KernelClassifier": "kernel.estimators",
+    "KernelRegressor": "kernel.estimators",
     "Ridge": "ridge",
     "RidgeClassifier": "ridge",
     "SGDClassifier": "sgd.estimators",

@@ -38,8 +38,7 @@ from rfcdask.persist.files import (
     require_flag,
 )
 from rfcdask.persist.parameters import decode, encode
-from rfcdask.persist.shapes import check_state
-from rfcdask.persist.untrusted import check_zarr, faults_as, read_json, require_plain
+from rfcdask.persist.untrusted import check_state, check_zarr, faults_as, read_json, require_plain
 
 FORMAT = 2  # raised whenever older versions could not read what is written; 2 knows pipelines
 _JSON, _ARRAYS = "model.json", "arrays.zarr"
@@ -50,8 +49,8 @@ PERSISTABLE = {
     "JLFeatures": "rfcdask.features.baselines",
     "NystroemFeatures": "rfcdask.features.baselines",
     "LearnedFeatures": "rfcdask.features.learned",
-    "KernelClassifier": "rfcdask.linear.kernel.classifier",
-    "KernelRegressor": "rfcdask.linear.kernel.regressor",
+    "KernelClassifier": "rfcdask.linear.kernel.estimators",
+    "KernelRegressor": "rfcdask.linear.kernel.estimators",
     "SGDClassifier": "rfcdask.linear.sgd.estimators",
     "SGDRegressor": "rfcdask.linear.sgd.estimators",
     "Ridge": "rfcdask.linear.ridge",

@@ -19,7 +19,6 @@ from distributed import Client, LocalCluster
 
 import rfcdask as rf
 from rfcdask.linear.sgd import base, training
-from rfcdask.linear.sgd.checkpoint import Checkpoint
 from rfcdask.linear.sgd.step import (
     TrainingConfig,
     TrainingState,
@@ -27,6 +26,7 @@ from rfcdask.linear.sgd.step import (
     sample_rows,
     train_on_blocks,
 )
+from rfcdask.linear.sgd.training import Checkpoint
 from tests.linear.failing import data, dies_once, fails_once_a_block, flaky_train
 from tests.linear_data import blobs
 

@@ -12,8 +12,12 @@ from sklearn.linear_model import SGDClassifier, SGDRegressor
 
 import rfcdask as rf
 from rfcdask.linear.sgd.losses import SQUARED, Targets
-from rfcdask.linear.sgd.optimizer import AVERAGE_POWER, StepParameters
-from rfcdask.linear.sgd.sparse_steps import fit_diagonal, run_sparse_steps
+from rfcdask.linear.sgd.optimizer import (
+    AVERAGE_POWER,
+    StepParameters,
+    fit_diagonal,
+    run_sparse_steps,
+)
 from tests.linear_data import text_like
 
 

@@ -321,8 +321,8 @@ def _is_learned(name: str, value: Any) -> bool:
 
 def make_run(folder: Path) -> list[Files]:
     """Finish a small run, and leave beside it what an unfinished one has."""
-    from rfcdask.linear.sgd.checkpoint import Checkpoint
     from rfcdask.linear.sgd.step import TrainingState
+    from rfcdask.linear.sgd.training import Checkpoint
     from rfcdask.pipeline import run_job
 
     X, y = rows_and_labels()
@@ -349,7 +349,7 @@ def make_run(folder: Path) -> list[Files]:
 def read_run(folder: Path, draw: random.Random) -> None:
     """Read what going on with a run reads: its records, its sample, its checkpoint, its results."""
     from rfcdask.cli.evaluate import read_results
-    from rfcdask.linear.sgd.checkpoint import Checkpoint
+    from rfcdask.linear.sgd.training import Checkpoint
     from rfcdask.pipeline.context import Context
     from rfcdask.pipeline.folder import RunFolder
     from rfcdask.pipeline.phases import PHASES

@@ -34,8 +34,8 @@ from rfcdask.linear.kernel.optimize import (
     judge,
     train_rows,
 )
-from rfcdask.linear.sgd.checkpoint import Checkpoint, History
 from rfcdask.linear.sgd.step import blocks_mixed, epoch_groups, shuffle_rows
+from rfcdask.linear.sgd.training import Checkpoint, History
 
 SAMPLE_BLOCKS = 32
 """Blocks that the sample is taken from, at least, where there are as many."""

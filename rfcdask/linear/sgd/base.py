@@ -21,9 +21,8 @@ from rfcdask.kernels.arrays import DaskArray, is_sparse
 from rfcdask.kernels.seeds import seed_of
 from rfcdask.linear.inputs import ClassLabels
 from rfcdask.linear.predict import COMMON_CONSTRAINTS, NOT_NEGATIVE, LinearModel
-from rfcdask.linear.sgd.checkpoint import SOME_ROWS, Checkpoint
 from rfcdask.linear.sgd.step import TrainingConfig, TrainingState
-from rfcdask.linear.sgd.training import TrainingLoop
+from rfcdask.linear.sgd.training import SOME_ROWS, Checkpoint, TrainingLoop
 
 AUTO_C = (8.0, 1.0, 32.0, 256.0)
 """Of ``alpha="auto"``: models for all of these C are trained at once on the same features, and rows

@@ -41,15 +41,13 @@ from rfcdask.linear.checks import (
 )
 from rfcdask.linear.sgd.losses import CURVATURE, SQUARED, STEP_GAIN, Targets, slopes_of_heads
 from rfcdask.linear.sgd.optimizer import (
+    DiagonalPreconditioner,
     Preconditioner,
     StepParameters,
-    fit_preconditioner,
-    run_steps,
-)
-from rfcdask.linear.sgd.sparse_steps import (
-    DiagonalPreconditioner,
     fit_diagonal,
+    fit_preconditioner,
     run_sparse_steps,
+    run_steps,
     stays_sparse,
 )
 
