@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial, reduce
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
 from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
 
 from rfcdask.data.sample import gather_finite
 from rfcdask.display.charts import Chart, bars
@@ -21,17 +22,20 @@ from rfcdask.evaluation.evaluate import ModelCounts
 from rfcdask.evaluation.scorers import check_scoring
 from rfcdask.execution.blocks import fold_blocks
 from rfcdask.features.base import check_count
-from rfcdask.kernels.arrays import Array, IntArray, RandomState, to_dense
+from rfcdask.kernels.arrays import Array, IntArray, RandomState, is_sparse, to_dense
 from rfcdask.kernels.seeds import draw_rows, hash_rows, seed_of, stream
 from rfcdask.linear.checks import dense
 from rfcdask.linear.counts import FoldCounts
 from rfcdask.linear.inputs import check_data
+from rfcdask.linear.standardize import Standardizer
 
 if TYPE_CHECKING:
     from distributed import Client
 
 DONORS = 10_000
 """Rows in memory from which mixed-up values are taken."""
+SLOPE_ROWS = 256
+"""Rows whose gradients are in memory at a time."""
 MOST_DRAWN = 25
 
 
@@ -45,16 +49,19 @@ class PermutationImportance:
         The score on the rows as they are, less that with the values of a column mixed up.
     importances_mean, importances_std : arrays of shape (columns,)
     names : list of str
-        Of the columns.
+        Of the columns, or of the groups of columns that were mixed up together.
     scoring : str
     score : float
         On the rows as they are.
+    gradients : array of shape (columns,) or None
+        The size of the gradient, where it was asked for.
     """
 
     importances: Array
     names: list[str]
     scoring: str
     score: float
+    gradients: Array | None = None
 
     @property
     def importances_mean(self) -> Array:
@@ -69,7 +76,7 @@ class PermutationImportance:
     @property
     def table(self) -> Table:
         """One row per column, the most important first."""
-        mean, deviation = self.importances_mean, self.importances_std
+        mean, deviation, slopes = self.importances_mean, self.importances_std, self.gradients
         return Table(
             [
                 {
@@ -77,6 +84,7 @@ class PermutationImportance:
                     "importance": float(mean[k]),
                     "deviation": float(deviation[k]),
                 }
+                | ({} if slopes is None else {"gradient": float(slopes[k])})
                 for k in np.argsort(-mean, kind="stable")
             ]
         )
@@ -111,6 +119,8 @@ def permutation_importance(
     random_state: RandomState = None,
     sample_weight: Any = None,
     feature_names: Sequence[str] | None = None,
+    groups: Mapping[str, Sequence[str | int]] | str | None = None,
+    gradient: bool = False,
     client: Client | None = None,
     progress: Any = None,
 ) -> PermutationImportance:
@@ -124,7 +134,7 @@ def permutation_importance(
     ----------
     model : fitted classifier or regressor, or pipeline
         Of this package or of scikit-learn.
-    X : array, CSR or dask array of shape (n, p)
+    X : array, CSR or dask array of shape (n, p), or a table for a TableEncoder
         Rows that the model did not learn from. Each is predicted ``1 + p n_repeats`` times.
     y : array or dask array of shape (n,) or (n, targets)
     scoring : str, optional
@@ -135,6 +145,15 @@ def permutation_importance(
     sample_weight : array or dask array of shape (n,), optional
     feature_names : sequence of str, optional
         Names of the columns, where the model does not know them.
+    groups : mapping of str to names or numbers of columns, or "source", optional
+        Columns whose values are mixed up together, from the same row; others are mixed up alone.
+        One level of a category without the others would make rows that cannot be. "source" are
+        the columns of the table that the model's own :class:`TableEncoder` encodes, which is the
+        default for such a model; of a store they are ``rf.TableEncoder.of(dataset).sources()``.
+    gradient : bool
+        Whether to return the size of the gradient too, of a KernelClassifier or KernelRegressor:
+        the mean over rows of the derivative of the scores by the column, times the standard
+        deviation of the column, as root mean square over the scores and norm over a group.
     client : distributed.Client, optional
         Where to compute: this client, else the current one, else local threads.
     progress : bool, str or callable, optional
@@ -158,26 +177,73 @@ def permutation_importance(
     1
     """
     check_count("n_repeats", n_repeats)
+    model, X, feature_names, grouped = _encoded(model, X, feature_names, groups)
     learner = model[-1] if isinstance(model, Pipeline) else model
     scoring = check_scoring(scoring, numbers=not is_classifier(learner))
     matrix, column, weights = check_data(learner, X, y, sample_weight, columns=False)
-    names = _names(model, X, feature_names, matrix.shape[1])
+    together = _together(_names(model, X, feature_names, matrix.shape[1]), grouped)
+    places = [columns for _, columns in together]
     seed = seed_of(random_state)
     chosen = draw_rows(matrix.shape[0], min(DONORS, matrix.shape[0]), stream(seed, "importance"))
     donors = to_dense(gather_finite(matrix, np.sort(chosen), client))
     numbers = da.arange(matrix.shape[0], chunks=(matrix.chunks[0],))
     counts = ModelCounts(model, scoring)
-    count_block = partial(_count_mixed, counts, donors, seed, n_repeats)
-    fold = FoldCounts(count_block, partial(_merge, counts), weights is not None)
+    slopes = InputSlopes.of(model, donors, places) if gradient else None
+    mixed = _MixedCounts(counts, donors, seed, n_repeats, places, slopes)
+    fold = FoldCounts(mixed, mixed.merge, weights is not None)
     arrays = [matrix, column, numbers, weights]
     with warnings.catch_warnings():
         # Blocks have no names: their columns are those of X, by position.
         warnings.filterwarnings("ignore", "X does not have valid feature names")
         parts = fold_blocks(arrays, fold, None, client, "importances", progress=progress)
-        found = reduce(partial(_merge, counts), (part for part in parts if part is not None))
+        found, sums = reduce(mixed.merge, (part for part in parts if part is not None))
     scores = np.array([counts.evaluation(part)[scoring] for part in found])
-    losses = scores[0] - scores[1:].reshape(len(names), n_repeats)
-    return PermutationImportance(losses, names, scoring, float(scores[0]))
+    losses = scores[0] - scores[1:].reshape(len(places), n_repeats)
+    means = sums[:-1] / sums[-1] if gradient else None
+    return PermutationImportance(
+        losses, [name for name, _ in together], scoring, float(scores[0]), means
+    )
+
+
+def _encoded(model: Any, X: Any, names: Any, groups: Any) -> tuple[Any, Any, Any, Any]:
+    """Take the encoder off a model that begins with one: rows are encoded, and grouped by it."""
+    encoder: Any = model[0] if isinstance(model, Pipeline) else None
+    if not hasattr(encoder, "spec_of_table"):
+        if groups is not None and not isinstance(groups, Mapping):
+            raise ValueError(
+                f"groups={groups!r} needs a pipeline that begins with a TableEncoder; of a "
+                "store pass groups=rf.TableEncoder.of(dataset).sources() and "
+                "feature_names=dataset.columns."
+            )
+        return model, X, names, groups or {}
+    if not isinstance(X, np.ndarray | da.Array) and not is_sparse(X):
+        X = encoder.transform(X)
+    if groups is None or isinstance(groups, str):
+        if groups not in (None, "source"):
+            raise ValueError(
+                f"groups={groups!r} must be 'source' or a mapping of names to columns."
+            )
+        groups = encoder.sources()
+    return model[1:], X, encoder.get_feature_names_out() if names is None else names, groups
+
+
+def _together(names: list[str], groups: Mapping[str, Any]) -> list[tuple[str, list[int]]]:
+    """Return the places of the columns that are mixed up together, in the order of the columns."""
+    known = {name: place for place, name in enumerate(names)}
+    group_of: dict[int, str] = {}
+    for group, columns in groups.items():
+        for column in [columns] if isinstance(columns, str) else columns:
+            place = known.get(column) if isinstance(column, str) else int(column)
+            if place is None or not 0 <= place < len(names):
+                raise ValueError(f"groups: {group!r} has a column {column!r}, which X has not.")
+            if group_of.setdefault(place, str(group)) != str(group):
+                raise ValueError(
+                    f"groups: column {column!r} is in {group_of[place]!r} and {group!r}."
+                )
+    found: dict[str | int, list[int]] = {}  # columns alone go by number: names may occur twice
+    for place in range(len(names)):
+        found.setdefault(group_of.get(place, place), []).append(place)
+    return [(k if isinstance(k, str) else names[k], places) for k, places in found.items()]
 
 
 def _names(model: Any, X: Any, given: Sequence[str] | None, p: int) -> list[str]:
@@ -189,28 +255,100 @@ def _names(model: Any, X: Any, given: Sequence[str] | None, p: int) -> list[str]
     return names
 
 
-def _count_mixed(
-    counts: ModelCounts,
-    donors: Array,
-    seed: int,
-    n_repeats: int,
-    block: Any,
-    y: Any,
-    numbers: IntArray,
-    weights: Array | None,
-) -> list[Any]:
-    """Count a block as it is, and with the values of each column taken from other rows."""
-    X = dense(block).copy()
-    found = [counts.of(X, y, weights)]
-    for column in range(X.shape[1]):
-        kept = X[:, column].copy()
-        for repeat in range(n_repeats):
-            one = np.random.SeedSequence([seed, column, repeat]).generate_state(1, np.uint64)[0]
-            X[:, column] = donors[hash_rows(numbers, int(one)) % len(donors), column]
-            found.append(counts.of(X, y, weights))
-        X[:, column] = kept
-    return found
+@dataclass(frozen=True)
+class _MixedCounts:
+    """Counts a block as it is, and with the values of each group taken from other rows."""
+
+    counts: ModelCounts
+    donors: Array
+    seed: int
+    n_repeats: int
+    groups: list[list[int]]
+    slopes: InputSlopes | None
+
+    def __call__(
+        self, block: Any, y: Any, numbers: IntArray, weights: Array | None
+    ) -> tuple[list[Any], Any]:
+        X = dense(block).copy()
+        sums = 0.0 if self.slopes is None else self.slopes.sums(X, weights)
+        found = [self.counts.of(X, y, weights)]
+        for group, columns in enumerate(self.groups):
+            kept = X[:, columns]
+            for repeat in range(self.n_repeats):
+                words = np.random.SeedSequence([self.seed, group, repeat])
+                one = int(words.generate_state(1, np.uint64)[0])
+                others = hash_rows(numbers, one) % len(self.donors)
+                X[:, columns] = self.donors[others[:, None], columns]
+                found.append(self.counts.of(X, y, weights))
+            X[:, columns] = kept
+        return found, sums
+
+    def merge(self, a: tuple[list[Any], Any], b: tuple[list[Any], Any]) -> tuple[list[Any], Any]:
+        """Return the counts of both sets of rows."""
+        return [self.counts.merge(x, y) for x, y in zip(a[0], b[0], strict=True)], a[1] + b[1]
 
 
-def _merge(counts: ModelCounts, a: list[Any], b: list[Any]) -> list[Any]:
-    return [counts.merge(x, y) for x, y in zip(a, b, strict=True)]
+@dataclass(frozen=True)
+class InputSlopes:
+    """The derivatives of the scores of learned features by their columns, in deviations of these.
+
+    With ``f_k = sum_j A_kj s_j cos(w_j x + b_j) + c_k`` the derivative by ``x_i`` is
+    ``- sum_j A_kj s_j sin(w_j x + b_j) w_ij``. Steps before only scale single columns; they change
+    derivative and deviation by factors that cancel, so both are taken behind them.
+    """
+
+    scalers: list[Any]
+    frequencies: Array
+    phases: Array
+    heads: Array
+    """``A_kj s_j``, of shape (scores, features)"""
+    deviations: Array
+    groups: list[list[int]]
+
+    @classmethod
+    def of(cls, model: Any, rows: Array, groups: list[list[int]]) -> InputSlopes:
+        """Take the derivatives from a fitted model, and deviations from some rows."""
+        from rfcdask.linear.kernel.base import KernelModel
+
+        *scalers, learner = (
+            [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
+        )
+        scalers = [step for step in scalers if step not in (None, "passthrough")]
+        if not isinstance(learner, KernelModel) or not all(map(_scales, scalers)):
+            raise ValueError(
+                "gradient=True needs a KernelClassifier or KernelRegressor, behind none but "
+                "Standardizer, StandardScaler and TableEncoder: pass gradient=False."
+            )
+        scales = np.sqrt(2 * learner.weights_ / len(learner.weights_))
+        heads = np.atleast_2d(learner.coef_) * scales
+        made = cls(scalers, learner.frequencies_, learner.phases_, heads, np.ones(1), groups)
+        return replace(made, deviations=made.scaled(rows).std(0))
+
+    def scaled(self, X: Array) -> Array:
+        """Return rows as the learner is given them."""
+        for step in self.scalers:
+            X = step.transform(X)
+        return np.asarray(X, np.float64)
+
+    def sums(self, X: Array, weights: Array | None) -> Array:
+        """Return the sum over rows of the size of the gradient by each group, and of weights."""
+        weights = np.ones(len(X)) if weights is None else weights
+        total = np.zeros(len(self.groups) + 1)
+        for start in range(0, len(X), SLOPE_ROWS):
+            squares = self._mean_squares(self.scaled(X[start : start + SLOPE_ROWS]))
+            squares *= np.square(self.deviations)
+            sizes = [np.sqrt(squares[:, columns].sum(1)) for columns in self.groups]
+            total += np.array([*sizes, np.ones(len(squares))]) @ weights[start : start + SLOPE_ROWS]
+        return total
+
+    def _mean_squares(self, X: Array) -> Array:
+        """Return the mean over scores of the squared derivatives, of shape (rows, columns)."""
+        sines = np.sin(X @ self.frequencies + self.phases)
+        squares = np.zeros_like(X)
+        for head in self.heads:
+            squares += np.square((sines * head) @ self.frequencies.T)
+        return squares / len(self.heads)
+
+
+def _scales(step: Any) -> bool:
+    return isinstance(step, Standardizer | StandardScaler)

@@ -11,6 +11,7 @@ from sklearn.pipeline import Pipeline
 
 from rfcdask.data import Dataset
 from rfcdask.data.columns import training_data_record
+from rfcdask.data.tables.spec import TableSpec
 from rfcdask.evaluation.evaluate import Evaluation, measured
 from rfcdask.evaluation.importance import permutation_importance
 from rfcdask.linear import (
@@ -229,13 +230,17 @@ def _points(run: Context, model: Any, test: Dataset) -> list[Any]:
 def _importances(run: Context, model: Any) -> dict[str, Any] | None:
     """Return what the model loses without each column, on a few of the rows held out.
 
-    None where there are so many columns that it would take long, or where they are projected.
+    What a column of a table was encoded to is mixed up together. None where there are so many
+    columns that it would take long, or where they are projected.
     """
     data, (n, p) = run.product("data")["data"], run.sample.test.shape
-    rows = min(n, IMPORTANCE_ROWS, VISITS // (REPEATS * p))
+    names = data.get("column_names")  # runs of older versions did not keep them
+    names = names if names and len(names) == p else None
+    table = run.stored.attrs.get("table") if names else None
+    groups = TableSpec.from_json(table).sources if table else {}
+    rows = min(n, IMPORTANCE_ROWS, VISITS // (REPEATS * (len(groups) or p)))
     if rows < min(n, 100) or run.stored.projection is not None:
         return None
-    names = data.get("column_names")  # runs of older versions did not keep them
     found = permutation_importance(
         model,
         run.sample.test[:rows],
@@ -243,7 +248,9 @@ def _importances(run: Context, model: Any) -> dict[str, Any] | None:
         scoring=run.judge.scoring,
         n_repeats=REPEATS,
         random_state=run.settings.random_state,
-        feature_names=names if names and len(names) == p else None,
+        feature_names=names,
+        groups=groups,
+        gradient=isinstance(model[-1], KernelClassifier | KernelRegressor),
     )
     shown = {"scoring": found.scoring, "score": found.score, "rows": rows}
-    return shown | {"columns": list(found.table)}
+    return shown | {"by_source": bool(groups), "columns": list(found.table)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,10 @@ def test_run_goes_from_a_table_to_a_report(place: Path, tmp_path: Path) -> None:
     assert set(model.predict(new)) <= {"good", "late", "lost"}
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "category of 10 levels, 10 one-hot" in page
+    assert "All that a column of the table was encoded to is mixed up together" in page
+    results = json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8"))
+    needed = {row["column"] for row in results["importances"]["columns"]}
+    assert needed == {*new.columns} & {*model["table"].feature_names_in_}
 
 
 def test_the_remedy_for_missing_labels_works(tmp_path: Path) -> None:

@@ -102,6 +102,9 @@ def test_learned_features_are_the_final_model(whole: Path) -> None:
     assert [row["kernel_error"] for row in rows] == [None, None]
     page = (whole / "report.html").read_text()
     assert "Learned features do not approximate the kernel" in page
+    columns = results["importances"]["columns"]
+    assert all(row["gradient"] > 0 for row in columns)
+    assert "size of the gradient" in page
 
 
 def test_workers_change_nothing_and_seeds_do(

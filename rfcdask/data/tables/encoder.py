@@ -148,6 +148,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         check_is_fitted(self, "table_")
         return np.array(self.spec_of_table().names, dtype=object)
 
+    def sources(self) -> dict[str, list[str]]:
+        """Return each column of the table and the encoded columns that come from it."""
+        check_is_fitted(self, "table_")
+        return self.spec_of_table().sources
+
     def describe(self) -> list[tuple[str, str]]:
         """Return each column of the table and how it is encoded, in words."""
         check_is_fitted(self, "table_")

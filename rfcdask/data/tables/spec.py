@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,12 @@ class TableSpec:
                 unique, number = f"{name} ({number})", number + 1
             made[unique] = None
         return list(made)
+
+    @property
+    def sources(self) -> dict[str, list[str]]:
+        """Names of the columns that each column of the table is encoded to."""
+        names = iter(self.names)
+        return {c.name: list(islice(names, c.width)) for c in self.columns if c.width}
 
     @property
     def inputs(self) -> list[str]:

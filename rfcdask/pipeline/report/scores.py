@@ -110,13 +110,18 @@ def importances(results: Results) -> Section | None:
     """Return which columns the model needs; None where that was not measured."""
     found = section(results, "importances")
     rows = [
-        (str(row.get("column", "?")), value, finite(row.get("deviation")) or 0.0)
+        (
+            str(row.get("column", "?")),
+            value,
+            finite(row.get("deviation")) or 0.0,
+            finite(row.get("gradient")),
+        )
         for row in found.get("columns") or ()
         if (value := finite(row.get("importance"))) is not None
     ]
     if not rows:
         return None
-    names, values, spreads = zip(*rows[:MOST_COLUMNS], strict=True)
+    names, values, spreads, slopes = zip(*rows[:MOST_COLUMNS], strict=True)
     metric = Metric.of(results)
     texts = [f"{number(v)} ± {number(s)}" for v, s in zip(values, spreads, strict=True)]
     said = (
@@ -124,8 +129,17 @@ def importances(results: Results) -> Section | None:
         f"{count(finite(found.get('rows')) or 0)} of the rows held out. Columns that say the same "
         "stand in for each other: each alone may then seem unimportant."
     )
+    if found.get("by_source"):
+        said += " All that a column of the table was encoded to is mixed up together."
     if len(rows) > MOST_COLUMNS:
         said += f" The first {MOST_COLUMNS} of {count(len(rows))} columns are shown."
     chart = charts.bars(names, values, f"loss of {metric.word}", texts)
     blocks: list[Block] = [("chart", chart), ("note", said)]
+    if any(slope is not None for slope in slopes):
+        head = ("column", f"loss of {metric.word}", "size of the gradient")
+        shown = [NONE if slope is None else number(slope) for slope in slopes]
+        table = ReportTable(head, list(zip(names, texts, shown, strict=True)), "Columns")
+        why = "The size of the gradient is the mean slope of the model's scores along a column, "
+        why += "times the standard deviation of the column."
+        blocks += [("table", table), ("note", why)]
     return Section("importances", "Columns", "Which columns the model needs", blocks)

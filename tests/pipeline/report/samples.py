@@ -124,7 +124,7 @@ def results(**changes: Any) -> dict[str, Any]:
             "score": 0.93,
             "rows": 5000,
             "columns": [
-                {"column": "mass", "importance": 0.21, "deviation": 0.004},
+                {"column": "mass", "importance": 0.21, "deviation": 0.004, "gradient": 1.5},
                 {"column": "spin", "importance": 0.02, "deviation": 0.001},
             ],
         },
