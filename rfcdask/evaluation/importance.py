@@ -152,8 +152,9 @@ def permutation_importance(
         default for such a model; of a store they are ``rf.TableEncoder.of(dataset).sources()``.
     gradient : bool
         Whether to return the size of the gradient too, of a KernelClassifier or KernelRegressor:
-        the mean over rows of the derivative of the scores by the column, times the standard
-        deviation of the column, as root mean square over the scores and norm over a group.
+        the mean over rows of the absolute derivative of the scores by the column, times the
+        standard deviation of the column (of the 10,000 rows), as root mean square over the scores
+        and norm over a group.
     client : distributed.Client, optional
         Where to compute: this client, else the current one, else local threads.
     progress : bool, str or callable, optional

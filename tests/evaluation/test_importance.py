@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -101,7 +102,10 @@ def test_encoded_columns_are_mixed_up_by_source(tmp_path: Path) -> None:
         random_state=0,
     )
     by_model = rf.permutation_importance(model, store.X, y, groups="source", random_state=0)
-    for other in (by_name, by_model):
+    lazily = rf.permutation_importance(
+        model, dd.from_pandas(frame, npartitions=3), y, random_state=0
+    )
+    for other in (by_name, by_model, lazily):
         assert other.names == found.names
         np.testing.assert_allclose(other.importances, found.importances, atol=1e-12)
     alone = rf.permutation_importance(model, frame, y, groups={}, n_repeats=1, random_state=0)
