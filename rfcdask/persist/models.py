@@ -38,7 +38,8 @@ from rfcdask.persist.files import (
     require_flag,
 )
 from rfcdask.persist.parameters import decode, encode
-from rfcdask.persist.untrusted import check_state, check_zarr, faults_as, read_json, require_plain
+from rfcdask.persist.shapes import check_state
+from rfcdask.persist.untrusted import check_zarr, faults_as, read_json, require_plain
 
 FORMAT = 2  # raised whenever older versions could not read what is written; 2 knows pipelines
 _JSON, _ARRAYS = "model.json", "arrays.zarr"

@@ -255,7 +255,7 @@ def test_saved_weights_of_classes_keep_their_keys(tmp_path: Path) -> None:
         again.partial_fit(PLAIN, y)
     model = rf.SGDClassifier(checkpoint=tmp_path / "c.npz").fit(PLAIN, y)
     rf.save(model, tmp_path / "sgd")
-    assert rf.load(tmp_path / "sgd").checkpoint == str(tmp_path / "c.npz")
+    assert rf.load(tmp_path / "sgd").checkpoint is None  # a path of another machine or a stranger
     assert rf.load(tmp_path / "sgd").history_ == model.history_
 
 
