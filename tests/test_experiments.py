@@ -22,8 +22,6 @@ SCRIPTS = sorted(
     if p.stem not in ("harness", "data", "figures", "write_results")
 )
 
-LONG = ("scale", "rows", "costs", "quasi")  # run by: pytest -m slow -n 0 tests/test_experiments.py
-
 
 def run(script: str, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(FOLDER / f"{script}.py"), "--quick", "--out", str(out), *options]
@@ -37,14 +35,7 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name in LONG else ())
-        for name in SCRIPTS
-        if name != "solvers"  # runs below
-    ],
-)
+@pytest.mark.parametrize("script", sorted(set(SCRIPTS) - {"solvers"}))  # which runs below
 def test_the_small_form_runs(script: str, tmp_path: Path) -> None:
     require_small_form(script, tmp_path)
 
