@@ -216,7 +216,7 @@ def _measure(
 
 def _data_section(dataset: Any, path: str) -> dict[str, Any]:
     """Return what a report says of the data."""
-    from rfcdask.pipeline.data import describe_store
+    from rfcdask.data.dataset import describe_store
 
     found = describe_store(dataset, path)
     source = found["source"]

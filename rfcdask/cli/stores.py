@@ -199,9 +199,9 @@ def info(path: str, verify: bool, as_json: bool) -> None:
 def show_store(path: str, as_json: bool, verify: bool = False) -> None:
     """Print what a store holds."""
     from rfcdask.data import open_dataset
+    from rfcdask.data.dataset import describe_store
     from rfcdask.data.location import Location
     from rfcdask.data.store import verify_location
-    from rfcdask.pipeline.data import describe_store
 
     # First: opening stops at the first file of a wrong size, and all of them are to be named.
     size = verify_location(Location.of(path)) if verify else None

@@ -12,7 +12,7 @@ import numpy as np
 from dask.base import tokenize
 from dask.utils import format_bytes
 
-from rfcdask.data.columns import first_names
+from rfcdask.data.columns import first_names, names_in_file
 from rfcdask.data.errors import DataError
 from rfcdask.data.projection import SparseProjection
 from rfcdask.data.reader import Reader
@@ -392,3 +392,26 @@ def _read_labels(reader: Reader, block_id: tuple[int, ...]) -> Array:
 
 def _count_block(labels: Array, classes: Array) -> Array:
     return np.bincount(np.searchsorted(classes, labels), minlength=len(classes))[None]
+
+
+def describe_store(dataset: Dataset, path: str) -> dict[str, Any]:
+    """Return what a store holds, for machines."""
+    attrs, reader = dataset.attrs, dataset.reader
+    width = reader.row_bytes
+    noted = ("label_name", "task", "scale", "seed", "dropped_rows", "source", "format", "version")
+    return {
+        "path": path,
+        "rows": dataset.shape[0],
+        "columns": dataset.shape[1],
+        "column_names": names_in_file(dataset),
+        "dtype": str(reader.dtype),
+        "sparse": dataset.sparse,
+        "classes": None if dataset.classes is None else dataset.classes.tolist(),
+        "blocks": len(reader.sizes),
+        "block_rows": max(reader.sizes),
+        "block_bytes": max(reader.sizes) * width,
+        "bytes": dataset.shape[0] * width,
+        "shuffled": bool(attrs.get("shuffled")),
+        "table": None if "table" not in attrs else TableSpec.from_json(attrs["table"]).describe(),
+        "projected_from": None if dataset.projection is None else dataset.projection.n_columns,
+    } | {name: attrs.get(name) for name in noted}

@@ -20,13 +20,12 @@ from rfcdask.data import (
     open_dataset,
     synthetic,
 )
-from rfcdask.data.columns import names_in_file
+from rfcdask.data.dataset import describe_store
 from rfcdask.data.ingest.ingest import stays_sparse
 from rfcdask.data.location import Location, is_url
 from rfcdask.data.sources.base import Survey
 from rfcdask.data.sources.detect import detect_format, expand, open_zarr, opened_source
 from rfcdask.data.sources.labels import Labels
-from rfcdask.data.tables.spec import TableSpec
 from rfcdask.evaluation.scorers import check_scoring
 from rfcdask.features.methods import METHODS
 from rfcdask.linear.kernel.base import default_epochs
@@ -113,29 +112,6 @@ def prepare_data(run: Context) -> dict[str, Any]:
         }
         | {name: known[name] for name in kept},
     }
-
-
-def describe_store(dataset: Dataset, path: str) -> dict[str, Any]:
-    """Return what a store holds, for machines."""
-    attrs, reader = dataset.attrs, dataset.reader
-    width = reader.row_bytes
-    noted = ("label_name", "task", "scale", "seed", "dropped_rows", "source", "format", "version")
-    return {
-        "path": path,
-        "rows": dataset.shape[0],
-        "columns": dataset.shape[1],
-        "column_names": names_in_file(dataset),
-        "dtype": str(reader.dtype),
-        "sparse": dataset.sparse,
-        "classes": None if dataset.classes is None else dataset.classes.tolist(),
-        "blocks": len(reader.sizes),
-        "block_rows": max(reader.sizes),
-        "block_bytes": max(reader.sizes) * width,
-        "bytes": dataset.shape[0] * width,
-        "shuffled": bool(attrs.get("shuffled")),
-        "table": None if "table" not in attrs else TableSpec.from_json(attrs["table"]).describe(),
-        "projected_from": None if dataset.projection is None else dataset.projection.n_columns,
-    } | {name: attrs.get(name) for name in noted}
 
 
 def _dataset(run: Context) -> tuple[Dataset, str]:

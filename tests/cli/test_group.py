@@ -44,6 +44,15 @@ def test_importing_the_commands_loads_nothing_heavy() -> None:
     assert loaded.isdisjoint({*HEAVY, "dask"})
 
 
+def test_ingest_of_text_loads_no_learning_and_no_frames(tmp_path: Path) -> None:
+    (tmp_path / "a.svm").write_text("1 1:2 3:4\n0 2:1\n" * 50)
+    call = ["ingest", str(tmp_path / "a.svm"), str(tmp_path / "a.zarr"), "--quiet"]
+    loaded = imported(f"from rfcdask.cli import main; main({call}, standalone_mode=False)")
+    assert "zarr" in loaded
+    # 100 MB that rows would have to share
+    assert loaded.isdisjoint({"sklearn", "scipy.stats", "pandas", "pyarrow", "matplotlib"})
+
+
 def test_workers_read_train_and_score_without_scikit_learn() -> None:
     run_there = ("data", "features.lazy", "linear.kernel.stream", "linear.rows", "linear.write")
     training = ("linear.accumulate", "linear.sgd.training")
