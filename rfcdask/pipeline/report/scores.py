@@ -44,8 +44,10 @@ def scores(results: Results) -> Section | None:
         (METRICS[name], _shown(name, measured[name]), _shown(name, others.get(name)))
         for name in known
     ]
-    mine = "linear model on the columns, saved" if aside else "model"
-    head = ("on rows held out", mine, beside)
+    mine, where = "model", "on rows held out"
+    if aside:
+        mine, where = "linear model on the columns, saved", f"{where}, which chose between the two"
+    head = (where, mine, beside)
     blocks: list[Block] = [("table", ReportTable(head, rows, "Metrics of the model"))]
     return Section("scores", "Scores", "How good the model is", [*blocks, *_points(results)])
 
