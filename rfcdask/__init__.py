@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rfcdask.evaluation import metrics
     from rfcdask.evaluation.compare import Comparison, compare
     from rfcdask.evaluation.importance import permutation_importance
-    from rfcdask.evaluation.kernel_error import kernel_error
+    from rfcdask.evaluation.metrics import kernel_error
     from rfcdask.evaluation.tuning import TuneResult, tune
     from rfcdask.execution.cluster import connect
     from rfcdask.features import (
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         SGDRegressor,
     )
     from rfcdask.linear.predict import calibrate
-    from rfcdask.linear.standardize import Standardizer
+    from rfcdask.linear.transform import Standardizer
     from rfcdask.persist.models import load, save
     from rfcdask.planning import Plan, PlanError, plan
 
@@ -105,7 +105,7 @@ _NAMES = {
     "rfcdask.data.tables.encoder": ("TableEncoder",),
     "rfcdask.evaluation": ("metrics",),  # a module
     "rfcdask.evaluation.importance": ("permutation_importance",),
-    "rfcdask.evaluation.kernel_error": ("kernel_error",),
+    "rfcdask.evaluation.metrics": ("kernel_error",),
     "rfcdask.features": ("CompressedFeatures", "JLFeatures", "NystroemFeatures", "RandomFeatures"),
     "rfcdask.linear": (
         "KernelClassifier",
@@ -119,7 +119,7 @@ _NAMES = {
     "rfcdask.persist.models": ("load", "save"),
     "rfcdask.planning": ("Plan", "PlanError", "plan"),
     "rfcdask.linear.predict": ("calibrate",),
-    "rfcdask.linear.standardize": ("Standardizer",),
+    "rfcdask.linear.transform": ("Standardizer",),
     "rfcdask.evaluation.tuning": ("TuneResult", "tune"),
 }
 """Where each public name lives; the imports above say the same to type checkers."""

@@ -120,18 +120,20 @@ def test_figures_and_results_of_the_page_exist() -> None:
 
 def test_a_win_exceeds_two_standard_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
-    from write_results import versus
+    from write_results import values, verdicts
 
     near, far = [0.80, 0.82, 0.81], [0.90, 0.91, 0.92]
-    columns = {"A": far, "B": near, "C": [0.79, 0.83, 0.82]}
+    columns = {"A": far, "B": near, "C": [0.79, 0.83, 0.82], "E": [0.81]}
     lines = ["data,method,trial,J,accuracy,error"]
-    for name, values in columns.items():
-        lines += [f"mnist,{name},{t},100,{v},{v}" for t, v in enumerate(values)]
+    for name, found in columns.items():
+        lines += [f"mnist,{name},{t},100,{v},{v}" for t, v in enumerate(found)]
     (tmp_path / "made.csv").write_text("\n".join(lines))
 
     spread = np.sqrt(np.var(far, ddof=1) / 3 + np.var(near, ddof=1) / 3)
-    table = versus(tmp_path, "made", "accuracy", "A:100", "B:100")
-    assert f"+0.100 ± {spread:.3f} | win" in table
-    assert "| loss |" in versus(tmp_path, "made", "error", "A:100", "B:100")
-    assert "| no difference |" in versus(tmp_path, "made", "accuracy", "C:100", "B:100")
-    assert "A, 100: 0.910" in versus(tmp_path, "made", "accuracy", "C:100|A:100", "B:100")
+    table = verdicts(tmp_path, "made", "accuracy", "A:100/B:100", "C:100/B:100", "A:100/D:100")
+    assert f"| **win**, +0.1000 ± {spread:.4f} | same, " in table
+    assert "| not measured |" in table
+    assert "| **loss**, +" in verdicts(tmp_path, "made", "error", "A:100/B:100")
+    assert "| one trial: +0.1 |" in verdicts(tmp_path, "made", "error", "A:100/E:100")
+    found = values(tmp_path, "made", "data,method", "J=100", "method=B", "accuracy")
+    assert "| mnist, B | 0.8100 ± 0.0100 |" in found

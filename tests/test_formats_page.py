@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 
 import rfcdask as rf
 from rfcdask.features.compressed import memory_budget
-from rfcdask.linear.sgd.training import LOCAL_BUDGET
+from rfcdask.linear.sgd.base import LOCAL_BUDGET
 from rfcdask.pipeline.folder import RESULTS_FORMAT, RunFolder
 from rfcdask.pipeline.settings import describe
 from tests.pages import ROOT

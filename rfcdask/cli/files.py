@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from typing import IO, Any
 
 import click
 
-from rfcdask.cli.errors import ReaderGoneError, UnfinishedError, on_interrupt
+from rfcdask.cli import ReaderGoneError, UnfinishedError, on_interrupt
 from rfcdask.cli.options import is_quiet, reading_arguments
 from rfcdask.persist import files
 from rfcdask.persist.files import UNFINISHED, follow_link, replace_folder
@@ -28,18 +27,16 @@ def note(text: str) -> None:
             click.echo(redacted(text), err=True)
 
 
-def emit(text: str) -> None:
-    """Write data to stdout; when nobody reads it any more, the command ends without a word."""
+def show(data: Any, text: str, as_json: bool) -> None:
+    """Print a result: as JSON for machines, else as text.
+
+    When nobody reads stdout any more, the command ends without a word.
+    """
     try:
-        sys.stdout.write(text + "\n")
+        sys.stdout.write((to_json(data) if as_json else redacted(text)) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
         raise ReaderGoneError from None
-
-
-def show(data: Any, text: str, as_json: bool) -> None:
-    """Print a result: as JSON for machines, else as text."""
-    emit(to_json(data) if as_json else redacted(text))
 
 
 def to_json(data: Any) -> str:
@@ -110,11 +107,6 @@ def move_into_place(work: Path, target: Path) -> None:
     replace_folder(work, follow_link(target))
 
 
-def remove(folder: Path) -> None:
-    """Remove a folder with all that is in it, if it is there."""
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 def store_state(path: Path) -> bool | None:
     """Tell a finished store (True) from an unfinished one (False) and from anything else (None)."""
     try:
@@ -151,22 +143,18 @@ def opened_data(
         require_shared(client, reads=[Path(path).absolute()])
         yield open_dataset(path)
         return
+    from rfcdask.data import ingest
+
     remote = client is not None and getattr(client, "cluster", None) is None
     with tempfile.TemporaryDirectory(prefix="rfcdask-", dir="." if remote else None) as folder:
         place = Path(folder).absolute() / "data.zarr"
         note(f"{path} is no store: reading it into a temporary one first.")
-        dataset = read(place) if read else _ingest(path, place, options)
+        dataset = read(place) if read else ingest(path, place, **reading_arguments(options))
         if dropped := dataset.attrs["dropped_rows"]:
             rows = "1 row is" if dropped == 1 else f"{dropped:,} rows are"
             why = "left out for values that are not finite, and no result stands there"
             note(f"{path}: {rows} {why}.")
         yield dataset
-
-
-def _ingest(path: str, place: Path, options: dict[str, Any]) -> Any:
-    import rfcdask as rf
-
-    return rf.ingest(path, place, **reading_arguments(options))
 
 
 def is_store(path: str) -> bool:
@@ -195,7 +183,7 @@ def require_file(path: str) -> None:
 
 def _is_remote_store(path: str) -> bool:
     from rfcdask.data.errors import UnfinishedStoreError
-    from rfcdask.data.sources.detect import detect_format
+    from rfcdask.data.sources import detect_format
     from rfcdask.data.store import open_dataset
 
     if detect_format(path) != "zarr":
@@ -224,7 +212,7 @@ def check_data(path: str, options: dict[str, Any], *others: str) -> None:
 
 def standardized(dataset: Any, wanted: bool | None) -> tuple[Any, bool]:
     """Return rows of mean 0 and variance 1 if wanted, or if the values say so, and whether."""
-    from rfcdask.linear.standardize import wants_standardizing
+    from rfcdask.linear.transform import wants_standardizing
 
     chosen = wants_standardizing(dataset) if wanted is None else wanted
     return (dataset.standardize() if chosen else dataset), chosen
@@ -232,7 +220,7 @@ def standardized(dataset: Any, wanted: bool | None) -> tuple[Any, bool]:
 
 def scoring_of(dataset: Any, path: str, wanted: str | None) -> str:
     """Return the metric for the labels of a store; refuse rows without labels."""
-    from rfcdask.evaluation.scorers import check_scoring
+    from rfcdask.linear import check_scoring
 
     if dataset.y is None:
         raise ValueError(f"{path} has no labels to judge by: name the label column with --label.")

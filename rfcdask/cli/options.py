@@ -1,10 +1,10 @@
 """Options that commands share, and where the work is done.
 
 Options are called as the parameters are in Python, with dashes: ``n_rows=100`` is ``--n-rows 100``,
-``overwrite=True`` is ``--overwrite``, ``label=False`` is ``--no-label``. So what a message of the
-package names can be typed. Those that are settings of :mod:`rfcdask.pipeline.settings` are made
-from there. A command's file imports only click and its like at its head, and the rest of rfcdask
-inside the function, after the arguments have been checked.
+``label=False`` is ``--no-label``. So what a message of the package names can be typed. Those that
+are settings of :mod:`rfcdask.pipeline.settings` are made from there. A command's file imports only
+click and its like at its head, and the rest of rfcdask inside the function, after the arguments
+have been checked.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from rfcdask.cli.errors import keep_traceback
 from rfcdask.persist.untrusted import read_json
 from rfcdask.pipeline.settings import (
     READING,
@@ -36,8 +35,7 @@ from rfcdask.pipeline.settings import (
     show,
 )
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-Decorator = Callable[[Function], Function]
+Decorator = Callable[[Any], Any]
 RENAMED = {
     "--candidates": "--n-candidates",
     "--components": "--n-components",
@@ -53,12 +51,11 @@ RENAMED = {
     "--train-rows": "--n-rows",
 }
 """Options by the names they had, where a command does not have them under these any more."""
-_QUIET = "rfcdask.quiet"
 _FLAGS = {"header", "zero_based", "shuffle", "sparse", "standardize"}
-_LISTS = {"sizes", "methods"}
+_LISTS = {"label", "sizes", "methods"}
 
 
-def all_of(*options: Decorator[Any]) -> Decorator[Any]:
+def all_of(*options: Decorator) -> Decorator:
     """Return one decorator for several options, listed in this order."""
 
     def decorate(function: Any) -> Any:
@@ -69,7 +66,7 @@ def all_of(*options: Decorator[Any]) -> Decorator[Any]:
     return decorate
 
 
-def count_option(name: str, default: int | None, text: str, *, least: int = 1) -> Decorator[Any]:
+def count_option(name: str, default: int | None, text: str, *, least: int = 1) -> Decorator:
     """Return an option for a whole number."""
     return click.option(
         name,
@@ -83,7 +80,7 @@ def count_option(name: str, default: int | None, text: str, *, least: int = 1) -
 
 def list_option(
     name: str, kind: Kind, text: str, default: tuple[Any, ...] = (), **more: Any
-) -> Decorator[Any]:
+) -> Decorator:
     """Return an option for several values: with commas between, or given again."""
 
     def read(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> Any:
@@ -119,7 +116,7 @@ class SettingType(click.ParamType):  # type: ignore[type-arg]  # generic only in
         return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
-def setting_option(name: str, default: Any = ...) -> Decorator[Any]:
+def setting_option(name: str, default: Any = ...) -> Decorator:
     """Return the option of a setting; its value is None unless it is given."""
     standard = default_of(name) if default is ... else default
     text = about(name)
@@ -135,6 +132,9 @@ def setting_option(name: str, default: Any = ...) -> Decorator[Any]:
         return click.option(option, name, type=kind, metavar=_metavar(name), help=text)
 
     def join(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> Any:
+        if name == "label":  # several targets; a name may have a comma in it
+            found = [kind.convert(one, param, ctx) for one in value]
+            return (found if len(found) > 1 else found[0]) if found else None
         return kind.convert(",".join(value), param, ctx) if value else None
 
     return click.option(option, metavar=_metavar(name), multiple=True, callback=join, help=text)
@@ -146,7 +146,7 @@ def _metavar(name: str) -> str:
     return next((short for begin, short in known.items() if takes.startswith(begin)), name.upper())
 
 
-def setting_options(*names: str, **defaults: Any) -> Decorator[Any]:
+def setting_options(*names: str, **defaults: Any) -> Decorator:
     """Return the options of some settings; `defaults` are those of other functions."""
     shown = {name: defaults.get(name, ...) for name in (*names, *defaults)}
     return all_of(*(setting_option(name, default) for name, default in shown.items()))
@@ -158,7 +158,7 @@ file_options = all_of(setting_options(*READING), no_label_option)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
-def overwrite_option(what: str) -> Decorator[Any]:
+def overwrite_option(what: str) -> Decorator:
     """Return ``--overwrite``."""
     return click.option("--overwrite", is_flag=True, help=f"Replace {what} that is there.")
 
@@ -230,26 +230,19 @@ def given_settings(options: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def output_options(function: Function) -> Function:
-    """Add ``--quiet`` and ``--debug``; they take effect by themselves."""
-
-    def be_quiet(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-        ctx.meta[_QUIET] = value
-
-    def debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-        if value:
-            keep_traceback(ctx)
-
-    flag: dict[str, Any] = {"is_flag": True, "expose_value": False, "is_eager": True}
-    return all_of(
-        click.option(
-            "-q", "--quiet", callback=be_quiet, help="No progress and no remarks.", **flag
-        ),
-        click.option("--debug", callback=debug, help="Show the traceback of an error.", **flag),
-    )(function)
+def _remember(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    ctx.meta[f"rfcdask.{param.name}"] = value
 
 
-def scheduler_options(default: str) -> Decorator[Any]:
+_FLAG: dict[str, Any] = {"is_flag": True, "expose_value": False, "is_eager": True}
+output_options = all_of(
+    click.option("-q", "--quiet", callback=_remember, help="No progress and no remarks.", **_FLAG),
+    click.option("--debug", callback=_remember, help="Show the traceback of an error.", **_FLAG),
+)
+"""They take effect by themselves."""
+
+
+def scheduler_options(default: str) -> Decorator:
     """Return ``--scheduler`` and ``--threads``, passed on as `scheduler` and `threads`."""
     return all_of(
         click.option(
@@ -290,4 +283,4 @@ def progress_on_stderr() -> Iterator[None]:
 def is_quiet() -> bool:
     """Tell whether ``--quiet`` was given."""
     ctx = click.get_current_context(silent=True)
-    return bool(ctx and ctx.meta.get(_QUIET))
+    return bool(ctx and ctx.meta.get("rfcdask.quiet"))

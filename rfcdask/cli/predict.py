@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,14 +11,13 @@ from typing import Any
 
 import click
 
+from rfcdask.cli import ReaderGoneError
 from rfcdask.cli import options as opt
-from rfcdask.cli.errors import ReaderGoneError
 from rfcdask.cli.files import (
     check_data,
     is_store,
     move_into_place,
     note,
-    remove,
     require_free,
     show,
     store_state,
@@ -104,11 +104,7 @@ def predict(model: str, data: str, dest: str, output: str, overwrite: bool, **op
     """
     from rfcdask.cli.saved import load_model, rows_for
 
-    if dest != "-":
-        if Path(dest).suffix not in ENDINGS:
-            raise click.BadParameter(f"{dest!r} must end in {', '.join(ENDINGS)}, or be -.")
-        require_free(dest, overwrite, data)
-        _require_replaceable(Path(dest))
+    _check_dest(dest, overwrite, data)
     check_data(data, options)
     saved = load_model(model, predicts=True)
     with (
@@ -121,13 +117,17 @@ def predict(model: str, data: str, dest: str, output: str, overwrite: bool, **op
         note(f"{dest}: {lazy.shape[0]:,} rows")
 
 
-def _require_replaceable(target: Path) -> None:
-    """Refuse to replace a folder that no prediction was written to."""
-    if not target.is_dir():
+def _check_dest(dest: str, overwrite: bool, data: str) -> None:
+    """Refuse an unknown ending, and to replace a folder that no prediction was written to."""
+    target = Path(dest)
+    if dest == "-":
         return
+    if target.suffix not in ENDINGS:
+        raise click.BadParameter(f"{dest!r} must end in {', '.join(ENDINGS)}, or be -.")
+    require_free(dest, overwrite, data)
     if store_state(target) is not None:
         raise FileExistsError(f"{target} is a store of rows: choose another destination.")
-    if not (target / "zarr.json").is_file():
+    if target.is_dir() and not (target / "zarr.json").is_file():
         raise FileExistsError(
             f"{target} is a folder and no prediction: choose another destination."
         )
@@ -147,9 +147,19 @@ def _lazily(saved: Any, X: Any, output: str) -> Any:
 
 def _header(saved: Any, output: str) -> list[str]:
     if output == "labels":
-        return ["predicted"]
+        targets = _target_names(saved)
+        return [f"predicted {name}" for name in targets] if targets else ["predicted"]
     names = [str(name) for name in saved.learner.classes_]
     return names[1:] if output == "scores" and len(names) == 2 else names
+
+
+def _target_names(saved: Any) -> list[str]:
+    """Return the names of the targets of a model that has several, numbers without names."""
+    k = saved.learner.coef_.shape[0] if saved.learner.coef_.ndim == 2 else 1
+    if hasattr(saved.learner, "classes_") or k < 2:
+        return []
+    known = saved.data.get("label_name")
+    return list(known) if isinstance(known, list) else [str(n) for n in range(k)]
 
 
 def _write(lazy: Any, header: list[str], dest: str, overwrite: bool, client: Any) -> None:
@@ -197,15 +207,11 @@ def _write_zarr(lazy: Any, target: Path, client: Any) -> None:
     import zarr
 
     work = unfinished(target)
-    remove(work)
-    text = lazy.dtype.kind == "U"
-    array = zarr.create_array(
-        work,
-        shape=lazy.shape,
-        dtype="string" if text else lazy.dtype,
-        chunks=(max(lazy.chunks[0]), *lazy.shape[1:]),
-    )
-    start = 0
+    shutil.rmtree(work, ignore_errors=True)
+    text, start = lazy.dtype.kind == "U", 0
+    chunks = (max(lazy.chunks[0]), *lazy.shape[1:])
+    dtype = "string" if text else lazy.dtype
+    array = zarr.create_array(work, shape=lazy.shape, dtype=dtype, chunks=chunks)
     for block in _blocks(lazy, client):
         array[start : start + len(block)] = block.astype("T") if text else block
         start += len(block)
@@ -251,13 +257,14 @@ def score(model: str, data: str, held_out: bool, **options: Any) -> None:
             dataset = _held_out(saved, dataset, model, data)
         known, found = saved.data.get("label_name"), dataset.attrs.get("label_name")
         if dataset.y is None:
-            missing = (
-                "" if known is None or is_store(data) else f" its column {known!r} is missing,"
-            )
+            own = ", ".join(map(repr, known if isinstance(known, list) else [known]))
+            missing = "" if known is None or is_store(data) else f" its column {own} is missing,"
             raise ValueError(f"{data} has no labels to compare with:{missing} pass --label.")
-        if options["label"] is None and known and found and found != known:
+        y = _same_targets(saved, dataset, data)
+        one = isinstance(known, str) and isinstance(found, str)
+        if options["label"] is None and one and found != known:
             note(f"{data}: labels are taken from {found!r}, and the model learned {known!r}.")
-        found = _measured(saved, dataset, client)
+        found = _measured(saved, dataset.X, y, client)
     metric = "R2" if found.labels is None else "accuracy"
     result = {
         "metric": metric,
@@ -267,17 +274,33 @@ def score(model: str, data: str, held_out: bool, **options: Any) -> None:
         "data": data,
         "metrics": found.values,
         "targets": found.targets,
+        "target_names": _target_names(saved),
         "classes": list(found.per_class),
         "warnings": [said] if (said := found.warning()) else [],
     }
     show(result, _score_text(result), options["as_json"])
 
 
-def _measured(saved: Any, dataset: Any, client: Any) -> Any:
-    from rfcdask.evaluation.evaluate import measured
-    from rfcdask.linear.checks import encode_labels
+def _same_targets(saved: Any, dataset: Any, data: str) -> Any:
+    """Return the targets of rows in the order of the model, by name where both have some."""
+    from rfcdask.data.columns import match_columns
 
-    found = measured(saved.whole, dataset.X, dataset.y, client=client)
+    wanted, found = _target_names(saved), dataset.targets
+    if not wanted and found is None:
+        return dataset.y
+    if len(wanted or [""]) != len(found or [""]) or not wanted:
+        said = f"the targets {', '.join(map(repr, wanted))}" if wanted else "one label"
+        raise ValueError(f"{data} does not have what {said} can be compared with: pass --label.")
+    if not (isinstance(saved.data.get("label_name"), list) and dataset.attrs.get("label_name")):
+        return dataset.y
+    return dataset.y[:, match_columns(data, found, wanted).places]
+
+
+def _measured(saved: Any, X: Any, y: Any, client: Any) -> Any:
+    from rfcdask.evaluation.evaluate import measured
+    from rfcdask.linear.rows import encode_labels
+
+    found = measured(saved.whole, X, y, client=client)
     # Labels of another kind would only all be wrong.
     if found.labels is not None and found.confusion is not None:
         encode_labels(found.labels[found.confusion.sum(1) > 0], saved.learner.classes_)
@@ -290,6 +313,11 @@ def _score_text(result: dict[str, Any]) -> str:
     lines.append(f"{metric} {result['score']:.4f} on {result['rows']:,} rows")
     others = {name: v for name, v in result["metrics"].items() if name not in (metric, "r2")}
     lines += [f"{name.replace('_', ' '):<24} {value:.4g}" for name, value in others.items()]
+    if names := result["target_names"]:
+        width, each = max(map(len, ("target", *names))), result["targets"]
+        lines.append(f"{'target':<{width}}      R2  mean absolute error")
+        values = zip(names, each["r2"], each["mean_absolute_error"], strict=True)
+        lines += [f"{name:<{width}}  {r2:6.4f}  {error:.4g}" for name, r2, error in values]
     classes = sorted(result["classes"], key=lambda row: (row["recall"], -row["rows"]))
     if classes:
         width = max(5, *(len(str(row["class"])) for row in classes[:MOST_CLASSES]))

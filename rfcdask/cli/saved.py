@@ -13,20 +13,20 @@ from typing import Any, NamedTuple
 import click
 from sklearn.pipeline import Pipeline
 
-from rfcdask.cli.errors import UnfinishedError
+from rfcdask.cli import UnfinishedError
 from rfcdask.cli.files import note, opened_data, unfinished
 from rfcdask.cli.options import reading_arguments
 from rfcdask.data import DataError, ingest
 from rfcdask.data.columns import (
     LABEL_NAMES,
-    choose_label,
+    choose_labels,
     match_columns,
     names_in_file,
     projection_checksum,
     quoted,
 )
+from rfcdask.data.sources import detect_format, expand
 from rfcdask.data.sources.csv import sniff
-from rfcdask.data.sources.detect import detect_format, expand
 from rfcdask.data.sources.parquet import names_in_parquet
 from rfcdask.persist.models import describe, load
 
@@ -48,8 +48,7 @@ class Saved(NamedTuple):
     def data(self) -> dict[str, Any]:
         """What is known of its data; of a model that was saved in Python, what it says itself."""
         if _is_known(self.about.get("data")):
-            known: dict[str, Any] = self.about["data"]
-            return known
+            return self.about["data"]
         first = self.whole[0] if hasattr(self.whole, "steps") else self.whole
         names, size = getattr(first, "feature_names_in_", None), int(first.n_features_in_)
         if self.table is not None:
@@ -196,15 +195,16 @@ def _table_as_before(
     wanted = like.get("column_names") if encoder is None else encoder.spec_of_table().inputs
     names, named = _names_of_table(path, kind, given, wanted)
     label = given.get("label")
-    place = None if label is None else choose_label(path, names, label)
+    place = None if label is None else choose_labels(path, names, label)
+    places = [] if place is None else [place] if isinstance(place, int) else list(place)
     if not (wanted and named):
         if label is None:
             return {"label": _label_by_place(path, names, named, like)}
-        _check_number(path, like["columns_in_file"], len(names) - (place is not None))
+        _check_number(path, like["columns_in_file"], len(names) - len(places))
         return {}
-    own = like.get("label_name") if place is None else names[place]
-    if own in wanted:
-        raise click.UsageError(f"--label {own} names a column that the model learned from.")
+    own = [names[one] for one in places] or _label_list(like)
+    if both := [name for name in own if name in wanted]:
+        raise click.UsageError(f"--label {both[0]} names a column that the model learned from.")
     return {
         "columns": wanted if encoder is None else encoder,
         "label": _label_by_name(names, wanted, own) if labels and label is not False else False,
@@ -228,9 +228,14 @@ def _names_of_table(
     return names, dialect.header
 
 
-def _label_by_name(names: Sequence[str], wanted: Sequence[str], known: str | None) -> Any:
-    if known is not None:
-        return known if known in names else False
+def _label_list(like: Known) -> list[str]:
+    known = like.get("label_name")
+    return [known] if isinstance(known, str) else list(known or ())
+
+
+def _label_by_name(names: Sequence[str], wanted: Sequence[str], known: list[str]) -> Any:
+    if known:
+        return known if set(known) <= set(names) else False
     others = [name for name in names if name.lower() in LABEL_NAMES and name not in wanted]
     return others[0] if len(others) == 1 else False
 
@@ -238,13 +243,15 @@ def _label_by_name(names: Sequence[str], wanted: Sequence[str], known: str | Non
 def _label_by_place(path: str, names: Sequence[str], named: bool, like: Known) -> Any:
     """Return the label column of a table whose columns are matched by their number alone."""
     before = like.get("label", like.get("label_name"))  # older models kept what was given
-    if named and before is not None and before in names:
+    own = before if isinstance(before, list) else [before]
+    if named and before is not None and set(own) <= set(names):
         return before
     known = [name for name in names if name.lower() in LABEL_NAMES]
     if named and before is None and len(known) == 1:  # found by its name then, and so now
         return known[0]
     place = before if isinstance(before, int) else like.get("label_column")
-    if len(names) == like["columns_in_file"] + 1 and (place is not None or len(known) == 1):
+    more = len(place) if isinstance(place, list) else 1
+    if len(names) == like["columns_in_file"] + more and (place is not None or len(known) == 1):
         return known[0] if place is None else place
     _check_number(path, like["columns_in_file"], len(names))
     return False
@@ -259,9 +266,9 @@ def _check_number(path: str, expected: int, found: int) -> None:
         )
 
 
-def note_left_out(path: str, names: Sequence[str], label: str | None = None) -> None:
+def note_left_out(path: str, names: Sequence[str], label: Sequence[str] = ()) -> None:
     """Say which columns of new rows are not looked at; the label goes without saying."""
-    if extra := [name for name in names if name != label]:
+    if extra := [name for name in names if name not in label]:
         said = f"columns {quoted(extra)} are" if len(extra) > 1 else f"column {extra[0]!r} is"
         note(f"{path}: {said} left out, because the model was fitted without.")
 

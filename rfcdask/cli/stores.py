@@ -137,11 +137,14 @@ def _list(as_json: bool) -> None:
             "columns": recipe.columns,
             "classes": len(recipe.classes),
             "home": recipe.home,
+            "verified": recipe.verified,
         }
         for recipe in map(load_recipe, recipe_names())
     ]
-    line = "{name:<12} {rows:>12,} x {columns:<9,} {classes:>3} classes  {title}"
-    show(data, "\n".join(line.format(**recipe) for recipe in data), as_json)
+    line = "{name:<12} {rows:>12,} x {columns:<9,} {classes:>3} classes  {verified:<7}  {title}"
+    shown = [line.format(**recipe) for recipe in data]
+    note = "Before each title: what is compared with a checksum."
+    show(data, "\n".join([*shown, note]), as_json)
 
 
 @click.command()
@@ -269,7 +272,8 @@ def _told(about: dict[str, Any]) -> dict[str, Any]:
         names = data.get("column_names")
         shown["data"] = data.get("path")
         shown["columns"] = first_names(names) if names else data.get("columns")
-        shown["label"] = data.get("label_name")
+        label = data.get("label_name")
+        shown["label"] = ", ".join(label) if isinstance(label, list) else label
     return {k: v for k, v in shown.items() if v is not None}
 
 

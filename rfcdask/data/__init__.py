@@ -5,9 +5,9 @@ from rfcdask.data.datasets import Recipe, fetch, load_recipe, recipe_names
 from rfcdask.data.errors import DamagedStoreError, DataError, StoreExistsError, UnfinishedStoreError
 from rfcdask.data.generators import synthetic
 from rfcdask.data.ingest import ingest
-from rfcdask.data.projection import SparseProjection
 from rfcdask.data.sample import Rows, reader_of
 from rfcdask.data.store import open_dataset
+from rfcdask.data.views import SparseProjection
 
 __all__ = [
     "DamagedStoreError",

@@ -24,14 +24,18 @@ TILE_ROWS = 4096
 """Rows taken to float64 at once, so that the statistics of a block need no second block."""
 
 
+Label = str | tuple[str, ...] | None
+"""The name of the label column, or those of several targets."""
+
+
 @dataclass(frozen=True)
 class Names:
     """What a source calls its columns."""
 
     columns: tuple[str, ...] | None = None
     columns_in_file: tuple[str, ...] | None = None  # before the projection, if there was one
-    label: str | None = None
-    label_column: int | None = None  # its place in the table, for tables without names
+    label: Label = None
+    label_column: int | tuple[int, ...] | None = None  # its place, for tables without names
     left_out: tuple[str, ...] = ()  # columns that are there and were not asked for
 
     @classmethod
@@ -88,6 +92,36 @@ def choose_label(name: str, columns: Sequence[str], label: Any) -> int | None:
     raise DataError(f"{name} has no column {label!r}: its columns are {quoted(columns)}{remedy}.")
 
 
+def choose_labels(name: str, columns: Sequence[str], label: Any) -> int | tuple[int, ...] | None:
+    """Return the place of the label column, or the places of several targets.
+
+    These are given as a list, or as names with commas between.
+    """
+    if isinstance(label, str) and label not in columns and "," in label:
+        label = [part.strip() for part in label.split(",")]
+    if not isinstance(label, list | tuple):
+        return choose_label(name, columns, label)
+    if not label or any(one is None or isinstance(one, bool) for one in label):
+        raise DataError(f"label={label!r} is no list of columns: give names or numbers.")
+    places = tuple(choose_label(name, columns, one) or 0 for one in label)
+    if len(set(places)) < len(places):
+        raise DataError(f"label={label!r} names a column twice: give each target once.")
+    return places if len(places) > 1 else places[0]
+
+
+def label_names(label: Label) -> list[str]:
+    """Return the names of all targets."""
+    return [] if label is None else [label] if isinstance(label, str) else list(label)
+
+
+def several_are_numbers(where: str, name: str) -> DataError:
+    """Say that one of several targets is text."""
+    return DataError(
+        f"{where}: the target {name!r} holds text, and several targets must be numbers: give one "
+        "label, or numbers alone."
+    )
+
+
 def quoted(columns: Sequence[str], most: int = MOST_SHOWN) -> str:
     """Return names in quotes, the first of them when there are many."""
     more = f", ... ({len(columns)} in all)" if len(columns) > most else ""
@@ -128,15 +162,20 @@ def choose_columns(
     if wanted is None:
         for path, names in tables.items():
             check_names(path + line, names)
-    place = choose_label(first, columns, label)
-    found = None if place is None else columns[place]
-    features = [column for column in columns if column != found] if wanted is None else wanted
-    if wanted is not None and found in wanted:
+    place = choose_labels(first, columns, label)
+    found: Label
+    if isinstance(place, tuple):
+        found = tuple(columns[one] for one in place)
+    else:
+        found = None if place is None else columns[place]
+    own = label_names(found)
+    features = [column for column in columns if column not in own] if wanted is None else wanted
+    if wanted is not None and (both := [name for name in own if name in wanted]):
         raise DataError(
-            f"{first}: the label {found!r} is among the columns to learn from: pass label= with "
+            f"{first}: the label {both[0]!r} is among the columns to learn from: pass label= with "
             "another one, or label=False."
         )
-    known = [*features] if found is None else [*features, found]
+    known = [*features, *own]
     left_out: dict[str, None] = {}
     for path, names in tables.items():
         extra = match_columns(path, names, known).left_out
@@ -184,21 +223,19 @@ def _say_missing(name: str, missing: list[str], left_out: list[str]) -> str:
 
 def training_data_record(dataset: Any, path: str) -> dict[str, Any]:
     """Return what a model should know of its data to read new rows the same way."""
-    projection, attrs = dataset.projection, dataset.attrs
+    projection, (n_rows, n_columns), drawn = dataset.projection, dataset.shape, None
+    if projection is not None:
+        n_columns = projection.n_columns
+        drawn = {"seed": projection.seed, "checksum": projection_checksum(projection)}
+    noted = ("label_name", "label_column", "label_checksum", "task", "scale")
     return {
         "path": redacted(path),
-        "rows": dataset.shape[0],
+        "rows": n_rows,
         "columns": dataset.shape[1],
-        "columns_in_file": dataset.shape[1] if projection is None else projection.n_columns,
+        "columns_in_file": n_columns,
         "column_names": names_in_file(dataset),
-        "label_name": attrs.get("label_name"),
-        "label_column": attrs.get("label_column"),
-        "label_checksum": attrs.get("label_checksum"),
-        "task": attrs.get("task"),
-        "scale": attrs.get("scale"),
-        "projection": None
-        if projection is None
-        else {"seed": projection.seed, "checksum": projection_checksum(projection)},
+        **{name: dataset.attrs.get(name) for name in noted},
+        "projection": drawn,
     }
 
 

@@ -14,14 +14,14 @@ from dask.utils import format_bytes
 
 from rfcdask.data.columns import first_names, names_in_file
 from rfcdask.data.errors import DataError
-from rfcdask.data.projection import SparseProjection
 from rfcdask.data.reader import Reader
 from rfcdask.data.sample import Rows, choose_rows, fetch_rows, rows_name
-from rfcdask.data.tables.spec import TableSpec
+from rfcdask.data.tables import TableSpec
 from rfcdask.data.views import (
     ColumnsReader,
     ProjectedReader,
     SmallerBlocksReader,
+    SparseProjection,
     StandardReader,
     split_readers,
 )
@@ -34,9 +34,12 @@ from rfcdask.kernels.seeds import seed_of
 MOST_LISTED = 10
 """More classes than this are counted, not listed."""
 
+MOST_NAMED = 20_000
+"""Letters of column names that travel with the lazy rows, by which models know their columns."""
+
 
 class Dataset:
-    """Rows and labels as lazy Dask arrays whose chunks are the blocks on disk.
+    """Rows and labels as lazy Dask arrays whose chunks are the blocks on disk, large ones in parts.
 
     Made by :func:`rfcdask.open_dataset`, :func:`rfcdask.ingest`, :func:`rfcdask.synthetic` and
     :func:`rfcdask.fetch`. Nothing is read until a block is computed.
@@ -45,8 +48,10 @@ class Dataset:
     ----------
     X : dask.array.Array of shape (n_rows, n_columns)
         The rows; the chunk sizes are known.
-    y : dask.array.Array of shape (n_rows,) or None
+    y : dask.array.Array of shape (n_rows,) or (n_rows, n_targets), or None
         The labels as they were given.
+    targets : list of str or None
+        Names of the columns of `y` where it has several.
     classes : ndarray or None
         Sorted distinct labels; None for regression targets and without labels.
     columns : list of str or None
@@ -77,7 +82,10 @@ class Dataset:
         """The rows, lazily."""
         chunks = (self.reader.sizes, (self.reader.n_columns,))
         meta = np.empty((0, 0), self.reader.dtype) if self._meta is None else self._meta
-        return self._lazy(_read_block, rows_name(self.reader), chunks, self.reader.dtype, meta)
+        names = tuple(self.columns or ())
+        known = {"columns": names} if 0 < sum(map(len, names)) <= MOST_NAMED else {}
+        name = rows_name(self.reader)
+        return self._lazy(_read_block, name, chunks, self.reader.dtype, meta, **known)
 
     @cached_property
     def y(self) -> DaskArray | None:
@@ -85,13 +93,22 @@ class Dataset:
         dtype = self.reader.label_dtype
         if dtype is None:
             return None
-        name = f"labels-{tokenize(self.reader)}"
-        return self._lazy(_read_labels, name, (self.reader.sizes,), dtype, np.empty(0, dtype))
+        name, k = f"labels-{tokenize(self.reader)}", self.reader.n_targets
+        chunks = (self.reader.sizes,) if k is None else (self.reader.sizes, (k,))
+        return self._lazy(_read_labels, name, chunks, dtype, np.empty((0,) * len(chunks), dtype))
 
-    def _lazy(self, read: Any, name: str, chunks: Any, dtype: Any, meta: Any) -> DaskArray:
-        return da.map_blocks(
-            read, reader=self.reader, chunks=chunks, dtype=dtype, meta=meta, name=name
-        )
+    @property
+    def targets(self) -> list[str] | None:
+        """Names of several targets, numbers where they have none."""
+        if (k := self.reader.n_targets) is None:
+            return None
+        return list(self.attrs.get("label_name") or map(str, range(k)))
+
+    def _lazy(
+        self, read: Any, name: str, chunks: Any, dtype: Any, meta: Any, **known: Any
+    ) -> DaskArray:
+        about = {"chunks": chunks, "dtype": dtype, "meta": meta, "name": name}
+        return da.map_blocks(read, reader=self.reader, **known, **about)
 
     @property
     def classes(self) -> Array | None:
@@ -306,14 +323,9 @@ class Dataset:
             raise DataError(
                 "this data set has no classes to count: its labels are none, or numbers."
             )
+        chunks, meta = ((1,) * self.y.numblocks[0], (len(classes),)), np.empty((0, 0), np.int64)
         parts = da.map_blocks(
-            _count_block,
-            self.y,
-            classes,
-            new_axis=1,
-            chunks=((1,) * self.y.numblocks[0], (len(classes),)),
-            dtype=np.int64,
-            meta=np.empty((0, 0), np.int64),
+            _count_block, self.y, classes, new_axis=1, chunks=chunks, dtype=np.int64, meta=meta
         )
         counts = np.asarray(compute(parts.sum(axis=0), client)).tolist()
         return dict(zip(map(str, classes), counts, strict=True))
@@ -361,6 +373,8 @@ class Dataset:
             return "none"
         classes, name = self.classes, self.attrs.get("label_name")
         said = "regression targets"
+        if self.targets is not None:
+            return f"{len(self.targets)} regression targets: {first_names(self.targets)}"
         if classes is not None:
             listed = ": " + ", ".join(map(str, classes)) if len(classes) <= MOST_LISTED else ""
             said = f"{len(classes)} classes{listed}"
@@ -382,7 +396,7 @@ def _whole(name: str, value: Any) -> int:
 _STATISTICS = ("mean", "variance", "min", "max", "scale")
 
 
-def _read_block(reader: Reader, block_id: tuple[int, ...]) -> Any:
+def _read_block(reader: Reader, block_id: tuple[int, ...], columns: Any = None) -> Any:
     return reader.block(block_id[0])
 
 

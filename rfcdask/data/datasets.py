@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tarfile
 import tomllib
+import warnings
 import zipfile
 import zlib
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from dask.base import compute
 
-from rfcdask.data.content import content_checksum
+from rfcdask.data.columns import first_names
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.download import download, pooch_or_error
-from rfcdask.data.errors import DataError
+from rfcdask.data.errors import DataError, faults_of
 from rfcdask.data.ingest import ingest
 from rfcdask.data.location import Location
-from rfcdask.data.sources.base import Survey
+from rfcdask.data.manifest import content_checksum
 from rfcdask.data.store import open_location
 from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import faults_as, read_text
@@ -92,9 +93,9 @@ class Recipe:
 
     def check_content(self, part: str, dataset: Dataset) -> None:
         """Compare the rows of a written store with the checksum, where the recipe has one."""
-        sums = [p.content for p in self.chosen(part)]
-        if None in sums or dataset.y is None:
+        if dataset.y is None:
             return
+        sums = [p.content for p in self.chosen(part)]
         X, y = dataset.X, dataset.y
         blocks = (compute(X.blocks[k], y.blocks[k]) for k in range(X.numblocks[0]))
         found = content_checksum(blocks, dataset.attrs["scale"])
@@ -105,16 +106,17 @@ class Recipe:
                 f"{self.home}."
             )
 
-    def check_survey(self, part: str, survey: Survey) -> None:
-        """Compare the first look at a source with the recipe."""
-        classes = None if survey.labels is None else survey.labels.classes
-        self.check(part, survey.n_rows, survey.n_columns, classes)
+    @property
+    def verified(self) -> str:
+        """What there is a checksum of: "rows", "file" or "nothing"."""
+        parts = self.parts.values()
+        if all(p.content for p in parts):
+            return "rows"
+        return "file" if all(all(p.sha256) for p in parts) else "nothing"
 
 
-def _shown(classes: Any, most: int = 12) -> str:
-    listed = list(classes or ())
-    more = ", ..." if len(listed) > most else ""
-    return "[" + ", ".join(str(value) for value in listed[:most]) + more + "]"
+def _shown(classes: Any) -> str:
+    return f"[{first_names(list(map(str, classes or ())), 12)}]"
 
 
 def recipe_folder() -> Path:
@@ -185,8 +187,13 @@ def fetch(
     Raises
     ------
     DataError
-        When rows, columns or classes differ from the recipe; nothing is written then. When the
-        checksum of the written rows does.
+        When rows, columns, classes or the checksum of a file differ from the recipe; nothing is
+        written then. When the checksum of the written rows does.
+
+    Warns
+    -----
+    UserWarning
+        When the recipe has no checksum for what is read: then only its shape and classes are known.
     """
     recipe = load_recipe(name)
     part = part or _guess_part(recipe, source)
@@ -198,6 +205,14 @@ def fetch(
             return known
     folder = Path(pooch_or_error().os_cache("rfcdask")) if cache is None else Path(cache)
     files = _files(recipe, chosen, source, folder, progress)
+    rows_known = all(p.content for p in chosen) and not options.keys() - LAYOUT_OPTIONS
+    if not rows_known and not _published(recipe, chosen, files):
+        warnings.warn(
+            f"{recipe.name} ({part}) is not compared with a published checksum: of "
+            f"{', '.join(dict.fromkeys(file.name for file in files))} only rows, columns and "
+            f"classes are checked; compare it with {recipe.home}.",
+            stacklevel=2,
+        )
     made = dict(recipe.ingest)
     if recipe.format == "svmlight":
         made |= {"format": "svmlight", "n_columns": recipe.columns}
@@ -209,11 +224,13 @@ def fetch(
         _prepared(recipe, chosen, files, folder),
         place,
         **(made | options),
-        check=partial(recipe.check_survey, part),
+        check=lambda found: recipe.check(
+            part, found.n_rows, found.n_columns, found.labels and found.labels.classes
+        ),
         progress=progress,
         client=client,
     )
-    if not options.keys() - LAYOUT_OPTIONS:
+    if rows_known:
         recipe.check_content(part, dataset)
     return dataset
 
@@ -262,7 +279,7 @@ def _files(
                 for url, file, checksum in zip(p.urls, p.files, p.sha256, strict=True)
             ]
         except DataError as error:
-            names = " and ".join(dict.fromkeys(file for p in chosen for file in p.files))
+            names = " and ".join(dict.fromkeys(map(_wanted, chosen)))
             raise DataError(f"{recipe.name} needs {names} of {recipe.home}: {error}") from error
     files = [Path(p) for p in (source if isinstance(source, list | tuple) else [source])]
     if len(files) == 1 and len(chosen) > 1 and len({p.files for p in chosen}) == 1:
@@ -271,6 +288,33 @@ def _files(
         if not file.exists():
             raise DataError(f"{file} does not exist: give the path of {recipe.name}'s file.")
     return files
+
+
+def _wanted(part: Part) -> str:
+    """Return the names of the files of a part, with their checksums."""
+    pairs = zip(part.files, part.sha256, strict=True)
+    return ", ".join(f"{file} (SHA-256 {known})" if known else file for file, known in pairs)
+
+
+def _published(recipe: Recipe, chosen: list[Part], files: list[Path]) -> bool:
+    """Tell whether all files are those that the recipe has a checksum of.
+
+    A file of the same kind that is another one is refused; one that was unpacked cannot be told.
+    """
+    wanted = [pair for p in chosen for pair in zip(p.files, p.sha256, strict=True)]
+    if len(files) != len(wanted) or not all(known for _, known in wanted):
+        return False
+    for file, (name, known) in set(zip(files, wanted, strict=True)):
+        if file.suffix != Path(name).suffix:
+            return False
+        with file.open("rb") as opened:
+            found = hashlib.file_digest(opened, "sha256").hexdigest()
+        if found != known:
+            raise DataError(
+                f"{file} is not {name} of {recipe.home}: its SHA-256 is {found} and not {known}; "
+                "get it again, or give it unpacked."
+            )
+    return True
 
 
 def _prepared(recipe: Recipe, chosen: list[Part], files: list[Path], folder: Path) -> Any:
@@ -301,11 +345,7 @@ def _extract(archive: Path, member: str, folder: Path) -> Path:
     target = folder / f"{mark:08x}" / member
     if target.exists():
         return target
-    damage = faults_as(
-        lambda why: DataError(f"{archive} is cut short or damaged ({why}): get it again."),
-        DataError,
-    )
-    with damage, atomic_file(target, lasting=False) as file:
+    with faults_of(archive, "archive"), atomic_file(target, lasting=False) as file:
         try:
             _copy_member(archive, member, file)
         except KeyError:

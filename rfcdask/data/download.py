@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +48,8 @@ def download(
 class ResumingDownloader:
     """A downloader for pooch that keeps what it has and asks the server for the rest.
 
-    Parameters
-    ----------
-    part : Path
-        Where the bytes received so far are kept; beside it lies what the server said of the file,
-        so that a file that changed meanwhile is downloaded anew.
-    progress : optional
-        See :func:`rfcdask.execution.progress.track`.
+    The bytes received so far are kept in `part`; beside it lies what the server said of the file,
+    so that a file that changed meanwhile is downloaded anew.
     """
 
     def __init__(self, part: Path, progress: Any = None) -> None:
@@ -113,18 +109,13 @@ class ResumingDownloader:
 
     def _headers(self, have: int) -> dict[str, str]:
         headers = {"Accept-Encoding": "identity"}
-        mark = self._mark() if have else None
-        if mark is not None:
-            # The server sends the whole file instead when it is no longer the same.
-            headers |= {"Range": f"bytes={have}-", "If-Range": mark}
+        # Where it is not known what the server called the file, the download begins anew.
+        with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
+            if have:
+                # The server sends the whole file instead when it is no longer the same.
+                mark = str(read_json(self.note)["mark"])
+                headers |= {"Range": f"bytes={have}-", "If-Range": mark}
         return headers
-
-    def _mark(self) -> str | None:
-        """Return what the server called the file; None when it is not known, to begin anew."""
-        try:
-            return str(read_json(self.note)["mark"])
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
-            return None
 
     def _remember(self, headers: Any) -> None:
         mark = headers.get("ETag") or headers.get("Last-Modified")

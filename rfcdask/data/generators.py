@@ -75,6 +75,10 @@ class SyntheticReader:
         return np.dtype(np.int8)
 
     @property
+    def n_targets(self) -> None:
+        return None
+
+    @property
     def row_bytes(self) -> int:
         return KINDS[self.kind].row_bytes
 

@@ -1,4 +1,9 @@
-"""How rows are cut into shards (the blocks), and shards into chunks (the price of one row)."""
+"""How rows lie on disk: cut into shards (the blocks) of chunks, or into blocks of CSR.
+
+A sparse store has below the group `X` a group for each block, `X/0`, `X/1` and so on, with the
+arrays `indptr`, `indices` and `data` and the attributes that AnnData gives a CSR matrix. Rows are
+in canonical form: columns ascend and none occurs twice; zeros that were given are kept.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +15,19 @@ from typing import Any
 import numpy as np
 import zarr
 from dask.utils import parse_bytes
+from scipy import sparse
 from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
+from zarr.storage import MemoryStore
 
 from rfcdask.data.errors import DataError
+from rfcdask.kernels.arrays import CSR
 
 FORMAT, SPARSE_FORMAT = 2, 3
 """Numbers of the store's layout: 2 has a manifest, 1 has none and is still read; 3 has CSR rows."""
 BLOCK_BYTES = 64 * 2**20
 CHUNK_BYTES = 768 * 2**10
+READ_BYTES = 16 * 2**20
+"""What is read of a shard at once: work on larger blocks could not be shared out evenly."""
 SPARSE_BLOCK_BYTES = 16 * 2**20
 SPARSE_BLOCK_ROWS, SPARSE_RUN_ROWS = 2**16, 2**12
 """Most rows of a sparse block, of which dense features will be made; and of a chunk of labels."""
@@ -35,6 +45,8 @@ class Layout:
     block_rows: int
     chunk_rows: int
     label_dtype: str | None = None
+    n_targets: int | None = None
+    """Targets of a row where there are several."""
     compressor: str | None = "zstd"
     n_values: int | None = None
     """Values of all rows where they are stored as CSR; None where they are dense."""
@@ -43,6 +55,16 @@ class Layout:
     def sparse(self) -> bool:
         """Whether blocks are CSR."""
         return self.n_values is not None
+
+    @property
+    def label_array(self) -> str:
+        """Name of the array of labels, or of several targets."""
+        return "y" if self.n_targets is None else "targets"
+
+    @property
+    def label_shape(self) -> tuple[int, ...]:
+        """Shape of the labels of one row."""
+        return () if self.n_targets is None else (self.n_targets,)
 
     @property
     def n_blocks(self) -> int:
@@ -77,6 +99,7 @@ def plan_layout(
     dtype: Any,
     *,
     label_dtype: Any = None,
+    n_targets: int | None = None,
     compressor: str | None = "zstd",
     block_bytes: int = BLOCK_BYTES,
     chunk_bytes: int | None = None,
@@ -87,6 +110,9 @@ def plan_layout(
     row_bytes = n_columns * np.dtype(dtype).itemsize
     chunk_rows = min(max(1, chunk_bytes // row_bytes), n_rows)
     chunks_per_block = max(1, block_bytes // (row_bytes * chunk_rows))
+    parts = -(-block_bytes // READ_BYTES)
+    if chunks_per_block > parts:
+        chunks_per_block -= chunks_per_block % parts
     chunks_in_all = -(-n_rows // chunk_rows)
     return Layout(
         n_rows=n_rows,
@@ -95,8 +121,19 @@ def plan_layout(
         block_rows=chunk_rows * min(chunks_per_block, chunks_in_all),
         chunk_rows=chunk_rows,
         label_dtype=None if label_dtype is None else np.dtype(label_dtype).str,
+        n_targets=n_targets,
         compressor=compressor,
     )
+
+
+def read_rows(block_rows: int, chunk_rows: int, row_bytes: int) -> int:
+    """Return the rows of the equal parts, of whole chunks, in which a shard is read.
+
+    They have at most `READ_BYTES`; a shard that cannot be cut so is read whole.
+    """
+    chunks, most = block_rows // chunk_rows, READ_BYTES // max(chunk_rows * row_bytes, 1)
+    part = next((size for size in range(min(most, chunks), most // 4, -1) if not chunks % size), 0)
+    return chunk_rows * part or block_rows
 
 
 def csr_row_bytes(n_values: float, dtype: Any) -> int:
@@ -129,12 +166,11 @@ def create_arrays(group: zarr.Group, layout: Layout, names: Iterable[str]) -> No
             marks = {"shape": shape, "block_rows": layout.block_rows, "dtype": layout.dtype}
             group.create_group(name, attributes=marks)
             continue
-        columns = (layout.n_columns,) if name == "X" else ()
-        dtype = layout.dtype if name == "X" else layout.label_dtype
+        columns = (layout.n_columns,) if name == "X" else layout.label_shape
         group.create_array(
             name,
             shape=(layout.n_rows, *columns),
-            dtype=np.dtype(dtype),
+            dtype=np.dtype(layout.dtype if name == "X" else layout.label_dtype),
             chunks=(layout.chunk_rows, *columns),
             shards=(layout.block_rows, *columns),
             compressors=codecs(layout.compressor),
@@ -150,3 +186,33 @@ def codecs(compressor: str | None) -> list[Any]:
         None: [],
     }
     return [*made[compressor], Crc32cCodec()]
+
+
+def encode_csr(layout: Layout, block: int, X: CSR) -> dict[str, bytes]:
+    """Return the files of a block by their names in the store; the same rows, the same bytes."""
+    kept: dict[str, Any] = {}
+    root = zarr.create_group(store=MemoryStore(kept), zarr_format=3)
+    place = f"X/{block}"
+    marks = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": list(X.shape)}
+    group = root.create_group(place, attributes=marks)
+    for name in CSR_PARTS:
+        values = np.asarray(getattr(X, name))
+        chunks, packed = (max(1, len(values)),), codecs(layout.compressor)
+        array = group.create_array(
+            name, shape=values.shape, dtype=values.dtype, chunks=chunks, compressors=packed
+        )
+        # A chunk of zeros is written too: left out, it could not be told from a lost one.
+        array.with_config({"write_empty_chunks": True})[:] = values
+    return {name: data.to_bytes() for name, data in kept.items() if name.startswith(f"{place}/")}
+
+
+def canonical(X: Any) -> CSR:
+    """Return rows as CSR with ascending columns, of which repeated ones are added up."""
+    given = sparse.csr_matrix(X)
+    # Made anew, it finds out by itself in which order it is, and takes the smaller numbers.
+    parts = (given.data, given.indices, given.indptr)
+    rows = sparse.csr_matrix(parts, shape=given.shape)
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    return rows

@@ -21,7 +21,7 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore
 
 from rfcdask.data.errors import DataError, reachable
-from rfcdask.execution.cluster_checks import ask_workers
+from rfcdask.execution.failures import ask_workers
 from rfcdask.persist.files import PARTIAL, atomic_file, follow_link, sync_all
 from rfcdask.persist.untrusted import redacted, require_plain, usable_url
 

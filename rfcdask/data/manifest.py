@@ -26,7 +26,8 @@ from zarr.storage import WrapperStore
 
 from rfcdask.data.errors import DamagedStoreError, DataError
 from rfcdask.data.location import Location
-from rfcdask.kernels.arrays import Array
+from rfcdask.kernels.arrays import Array, Matrix, is_sparse
+from rfcdask.kernels.seeds import hash_rows
 from rfcdask.persist.untrusted import faults_as
 
 KEY = "manifest/zarr.json"
@@ -35,6 +36,8 @@ REMEDY = "restore it from a copy or ingest the data again"
 _ABSENT = np.uint64(2**64 - 1)
 _REMEMBERED = 4096
 """Shards whose index is kept for reading single chunks; about a kilobyte each."""
+PIECE_ROWS = 8192
+"""Rows that are hashed at once."""
 
 
 def damage_as(what: str) -> AbstractContextManager[None]:
@@ -132,7 +135,7 @@ class Shards:
 
 def shard_key(name: str, block: int) -> str:
     """Return the name of a shard's object within the store."""
-    return f"{name}/c/{block}/0" if name == "X" else f"{name}/c/{block}"
+    return f"{name}/c/{block}/0" if name in ("X", "targets") else f"{name}/c/{block}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +146,7 @@ class Manifest:
     files: Mapping[str, tuple[int, str]]
     """Size and SHA-256 of every file that is no shard: metadata with all attributes, projection."""
     shards: Mapping[str, Shards]
-    """Seals of the shards of `X` and `y`."""
+    """Seals of the shards of `X` and of `y` or `targets`."""
 
     @property
     def digest(self) -> str:
@@ -300,3 +303,28 @@ class CheckedStore(WrapperStore[Store]):
     ) -> list[Buffer | None]:
         """Return several parts, each of them checked."""
         return [await self.get(key, prototype, part) for key, part in key_ranges]
+
+
+def content_checksum(blocks: Iterable[tuple[Matrix, Array]], scale: float | None = None) -> int:
+    """Return a sum over rows and their labels that depends on neither order nor number type.
+
+    The sum of two parts is the sum of their sums, modulo 2^64. `scale` is what stored whole
+    numbers were multiplied by. It finds accidents; it is no defence against a forger.
+    """
+    total = 0
+    for X, y in blocks:
+        for start in range(0, X.shape[0], PIECE_ROWS):
+            piece = X[start : start + PIECE_ROWS]
+            dense = np.asarray(piece.toarray() if is_sparse(piece) else piece, np.float64)
+            if scale:
+                dense = np.rint(dense / scale)
+            labels = np.asarray(y[start : start + PIECE_ROWS], np.float64)
+            total += _sum_of_hashes(np.column_stack([dense, labels]))
+    return total % 2**64
+
+
+def _sum_of_hashes(values: Array) -> int:
+    bits = (values + 0.0).view(np.uint64)  # one zero, not two
+    columns = hash_rows(np.arange(values.shape[1], dtype=np.uint64), 1)
+    entries = hash_rows(bits ^ columns, 2).sum(axis=1, dtype=np.uint64)
+    return int(hash_rows(entries, 3).sum(dtype=np.uint64))

@@ -8,8 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 import zarr
+from scipy import sparse
 
 from rfcdask.data.errors import DamagedStoreError
+from rfcdask.data.layout import CSR_PARTS, csr_row_bytes
 from rfcdask.data.location import Location
 from rfcdask.data.manifest import (
     REMEDY,
@@ -20,7 +22,7 @@ from rfcdask.data.manifest import (
     same_manifest,
     shard_key,
 )
-from rfcdask.kernels.arrays import Array, IntArray
+from rfcdask.kernels.arrays import CSR, Array, IntArray
 from rfcdask.persist.untrusted import check_zarr
 
 
@@ -44,6 +46,10 @@ class Reader(Protocol):
         """Type of y; None without labels."""
 
     @property
+    def n_targets(self) -> int | None:
+        """Columns of y where a row has several targets."""
+
+    @property
     def run_rows(self) -> int:
         """Neighbouring rows that cost as much to fetch as one of them."""
 
@@ -64,7 +70,7 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class StoreReader:
-    """Reads the shards of a zarr store."""
+    """Reads the shards of a zarr store; a large one in several blocks, each of its own chunks."""
 
     location: Location
     fingerprint: str
@@ -72,12 +78,15 @@ class StoreReader:
     digest of its manifest, which every process reads once."""
     sizes: tuple[int, ...]
     n_columns: int
-    block_rows: int  # of a full shard
+    block_rows: int  # of a full block: a shard, or an equal part of one
+    shard_rows: int
     run_rows: int  # of a chunk
     stored_dtype: str
     scale: float | None = None
     """Factor that every stored value is multiplied by when it is read."""
     stored_label_dtype: str | None = None
+    n_targets: int | None = None
+    """Columns of the array `targets`, which takes the place of `y` where there are several."""
     label_names: tuple[str, ...] | None = None
     """When labels are text, the store holds their positions in this list."""
     has_manifest: bool = False
@@ -104,21 +113,29 @@ class StoreReader:
         return np.dtype(self.stored_label_dtype)
 
     def block(self, block: int) -> Any:
-        """Read one shard of X."""
+        """Read one block of X."""
         return self._scaled(self._read("X", block))
 
     def labels(self, block: int) -> Array:
-        """Read one shard of y."""
-        return self._named(self._read("y", block), block)
+        """Read the labels of one block."""
+        return self._named(self._read(self._label_array, block), block)
+
+    @property
+    def _label_array(self) -> str:
+        return "y" if self.n_targets is None else "targets"
 
     def rows(self, block: int, local: IntArray) -> tuple[Any, Array | None]:
-        """Fetch single rows of one shard: only the chunks that hold them are read."""
+        """Fetch single rows of one block: only the chunks that hold them are read."""
         return self._scaled(self._read("X", block, local)), self._labels_of(block, local)
 
     def _labels_of(self, block: int, local: IntArray) -> Array | None:
         if self.stored_label_dtype is None:
             return None
-        return self._named(self._read("y", block, local), block)
+        return self._named(self._read(self._label_array, block, local), block)
+
+    def shard(self, block: int) -> int:
+        """Return the number of the shard that a block lies in."""
+        return block * self.block_rows // self.shard_rows
 
     def _scaled(self, stored: Array) -> Array:
         if self.scale is None:
@@ -132,7 +149,7 @@ class StoreReader:
             return stored
         if stored.size and not 0 <= stored.min() <= stored.max() < len(self.label_names):
             raise DamagedStoreError(
-                f"shard {block} of array y of {self.location} holds labels outside its "
+                f"shard {self.shard(block)} of array y of {self.location} holds labels outside its "
                 f"{len(self.label_names)} classes: {REMEDY}."
             )
         return np.asarray(self.label_names)[stored]
@@ -185,13 +202,13 @@ def open_checked(location: Location, manifest: Manifest | None, name: str) -> An
 
 
 def _find_damage(reader: StoreReader, name: str, block: int, error: Exception) -> DamagedStoreError:
-    """Find the first chunk of a shard that cannot be read, and say what can be done."""
-    location = reader.location
+    """Find the first chunk of a block that cannot be read, and say what can be done."""
+    location, shard = reader.location, reader.shard(block)
     start = block * reader.block_rows
     stop = start + reader.sizes[block]
-    if not location.exists(shard_key(name, block)):
+    if not location.exists(shard_key(name, shard)):
         return DamagedStoreError(
-            f"shard {block} of array {name} (rows {start} to {stop - 1}) is missing from "
+            f"shard {shard} of array {name} (rows {start} to {stop - 1}) is missing from "
             f"{location}: {REMEDY}."
         )
     array = open_array(location, name, reader.fingerprint, reader.has_manifest)
@@ -203,8 +220,56 @@ def _find_damage(reader: StoreReader, name: str, block: int, error: Exception) -
         except Exception as fault:
             return DamagedStoreError(
                 f"chunk {first // rows} of array {name} (rows {first} to {last}, in shard "
-                f"{block}) of {location} is damaged ({fault}): {REMEDY}."
+                f"{shard}) of {location} is damaged ({fault}): {REMEDY}."
             )
     return DamagedStoreError(
-        f"shard {block} of array {name} of {location} is damaged ({error}): {REMEDY}."
+        f"shard {shard} of array {name} of {location} is damaged ({error}): {REMEDY}."
     )
+
+
+@dataclass(frozen=True)
+class SparseReader(StoreReader):
+    """Reads blocks of CSR; of a few rows, the whole block."""
+
+    n_values: int = 0
+    """Values that are stored, of all rows."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row in memory, on average."""
+        return csr_row_bytes(self.n_values / max(1, sum(self.sizes)), self.dtype)
+
+    def block(self, block: int) -> Any:
+        """Read one block of X as CSR."""
+        try:
+            rows = self._read_csr(block)
+        except (OSError, MemoryError):
+            raise  # of the file system, the network or the machine: nothing is known to be damaged
+        except Exception as error:
+            same_manifest(self.location, self.fingerprint)
+            start = block * self.block_rows
+            raise DamagedStoreError(
+                f"block {block} of X (rows {start} to {start + self.sizes[block] - 1}) of "
+                f"{self.location} is damaged ({error}): {REMEDY}."
+            ) from error
+        rows.data = self._scaled(rows.data)
+        return rows
+
+    def rows(self, block: int, local: IntArray) -> tuple[Any, Array | None]:
+        """Fetch single rows of one block."""
+        y = self._labels_of(block, local)
+        return self.block(block)[local], y
+
+    def _read_csr(self, block: int) -> CSR:
+        indptr, indices, values = (
+            open_array(self.location, f"X/{block}/{name}", self.fingerprint, self.has_manifest)[:]
+            for name in CSR_PARTS
+        )
+        whole = indices.dtype.kind + indptr.dtype.kind == "ii"
+        if values.dtype != np.dtype(self.stored_dtype) or not whole:
+            raise ValueError(f"its arrays hold {values.dtype}, {indices.dtype} and {indptr.dtype}")
+        shape = self.sizes[block], self.n_columns
+        rows = sparse.csr_matrix((values, indices, indptr), shape=shape)
+        # An index beyond the end would read foreign memory.
+        rows.check_format(full_check=True)
+        return rows

@@ -17,11 +17,12 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 from scipy import sparse
 
+from rfcdask.data.columns import match_columns, quoted
 from rfcdask.data.errors import DataError
 from rfcdask.data.reader import Reader
-from rfcdask.execution.cluster import current_client
+from rfcdask.execution.cluster import current_client, local_threads
 from rfcdask.execution.dask_internals import layer_options
-from rfcdask.execution.executor import call_later, compute, local_threads, run_tasks
+from rfcdask.execution.executor import call_later, compute, run_tasks
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import (
     Array,
@@ -221,8 +222,57 @@ def lazy_column(y: Any) -> Any:
         return y.to_dask_array(lengths=True)
 
 
-def refuse_dask_frame(X: Any, name: str = "X") -> None:
-    """Raise for a dask DataFrame: as an array it would be read into memory whole."""
+def columns_by_name(estimator: Any, X: Any, *, reset: bool = False) -> Any:
+    """Return the lazy rows of a store with their columns in the order of those of `fit`.
+
+    With `reset` the estimator learns their names. All other arrays have none, and are as they are.
+    """
+    names = None if reader_of(X) is None else layer_options(X).get("columns")
+    if names is not None and reset:
+        estimator.columns_ = np.array(names)
+    known = getattr(estimator, "columns_", None)
+    if names is None or known is None or list(names) == known.tolist():
+        return X
+    found = match_columns("X", names, known.tolist())
+    if found.left_out:
+        warnings.warn(
+            f"columns {quoted(found.left_out)} of X are left out: the model was fitted without.",
+            stacklevel=4,
+        )
+    return X[:, found.places]
+
+
+def require_same_columns(model: Any, other: Any) -> None:
+    """Refuse to merge sums over columns that have other names, or another order."""
+    for name in ("feature_names_in_", "columns_"):
+        mine, theirs = getattr(model, name, None), getattr(other, name, None)
+        if mine is not None and theirs is not None and list(mine) != list(theirs):
+            raise ValueError(
+                f"Both models must have the same columns to be merged: one has "
+                f"{quoted(np.array(mine).tolist())}, the other {quoted(np.array(theirs).tolist())}."
+            )
+
+
+def forget(estimator: Any, *private: str) -> None:
+    """Take from an estimator what it learned, so that a fit that fails leaves nothing of the last.
+
+    Old coefficients with the classes or columns of new data would answer wrongly.
+    """
+    for name in [*vars(estimator)]:
+        if name in private or (name.endswith("_") and not name.startswith("_")):
+            delattr(estimator, name)
+
+
+def check_container(X: Any, name: str = "X") -> None:
+    """Raise for what would be read wrongly: a dask DataFrame whole, and values behind a mask."""
+    if hasattr(X, "reader") and hasattr(X, "X"):
+        raise TypeError(f"{name} is a data set: give its rows and labels, dataset.X and dataset.y.")
+    meta = X._meta if isinstance(X, da.Array) else X
+    if isinstance(meta, np.ma.MaskedArray) and (meta is not X or np.ma.is_masked(X)):
+        raise ValueError(
+            f"{name} is a masked array, and a model would take what lies behind its mask for "
+            f"values; fill it ({name}.filled(...), dask.array.ma.filled) or leave such rows out."
+        )
     if hasattr(X, "to_dask_array"):
         raise TypeError(
             f"{name} is a dask {type(X).__name__}; put rfcdask.TableEncoder() before this step, "
@@ -258,9 +308,9 @@ def rows_and_labels(
 
     A single column of labels is made flat; `several` columns, as targets are, may be asked for.
     """
-    refuse_dask_frame(X)
+    check_container(X)
     y = lazy_column(y)
-    refuse_dask_frame(y, "y")
+    check_container(y, "y")
     y = y if isinstance(y, da.Array) else np.asarray(y)
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]

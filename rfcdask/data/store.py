@@ -15,10 +15,9 @@ import numpy as np
 from dask.base import tokenize
 from scipy import sparse
 
-from rfcdask.data.csr import SparseReader
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DamagedStoreError, DataError, UnfinishedStoreError
-from rfcdask.data.layout import SPARSE_FORMAT
+from rfcdask.data.layout import SPARSE_FORMAT, read_rows
 from rfcdask.data.location import Location
 from rfcdask.data.manifest import (
     REMEDY,
@@ -29,8 +28,8 @@ from rfcdask.data.manifest import (
     seal_of,
     shard_key,
 )
-from rfcdask.data.projection import load_projection
-from rfcdask.data.reader import StoreReader, open_checked
+from rfcdask.data.reader import SparseReader, StoreReader, open_checked
+from rfcdask.data.views import load_projection
 from rfcdask.execution.cluster import current_client
 from rfcdask.execution.executor import call_later, run_tasks
 from rfcdask.execution.progress import track
@@ -195,22 +194,25 @@ def _make_reader(
 ) -> StoreReader:
     """Take the blocks from the shards of X, or from its groups where rows are sparse."""
     labelled = attrs.get("labels") is not None
-    y = open_checked(location, manifest, "y") if labelled else None
+    several = attrs.get("labels") == "targets"
+    y = open_checked(location, manifest, "targets" if several else "y") if labelled else None
     if attrs["format"] == SPARSE_FORMAT and manifest is not None:
         return _make_sparse_reader(location, manifest, attrs, y)
     X = open_checked(location, manifest, "X")
     n_rows, block = X.shape[0], X.shards[0]
     n_blocks = -(-n_rows // block)
     _check_shards(location, manifest, n_rows, n_blocks, sizes)
-    if X.ndim != 2 or (y is not None and (y.shape, y.shards) != ((n_rows,), (block,))):
+    if X.ndim != 2 or not _fit_together(y, several, n_rows, block):
         raise ValueError(f"X has shape {X.shape}, y {None if y is None else y.shape}")
     documents = X.metadata.to_dict(), str(y and y.metadata.to_dict())
+    part = read_rows(block, X.chunks[0], X.shape[1] * X.dtype.itemsize)
     return StoreReader(
         location=location,
         fingerprint=tokenize(dict(attrs), *documents) if manifest is None else manifest.digest,
-        sizes=tuple(min(block, n_rows - start) for start in range(0, n_rows, block)),
+        sizes=tuple(min(part, n_rows - start) for start in range(0, n_rows, part)),
         n_columns=X.shape[1],
-        block_rows=block,
+        block_rows=part,
+        shard_rows=block,
         run_rows=X.chunks[0],
         stored_dtype=X.dtype.str,
         scale=attrs.get("scale"),
@@ -231,7 +233,7 @@ def _make_sparse_reader(
         raise ValueError(f"X has shape {marks['shape']} and holds {marks['dtype']}")
     if n_rows != manifest.n_rows or -(-n_rows // block) > len(manifest.files):
         raise ValueError(f"X declares {n_rows} rows, the manifest {manifest.n_rows}")
-    if y is not None and (y.shape, y.shards) != ((n_rows,), (block,)):
+    if not _fit_together(y, attrs.get("labels") == "targets", n_rows, block):
         raise ValueError(f"X has {n_rows} rows, y {y.shape}")
     return SparseReader(
         location=location,
@@ -239,6 +241,7 @@ def _make_sparse_reader(
         sizes=tuple(min(block, n_rows - start) for start in range(0, n_rows, block)),
         n_columns=n_columns,
         block_rows=block,
+        shard_rows=block,
         run_rows=block,
         stored_dtype=dtype.str,
         scale=attrs.get("scale"),
@@ -248,9 +251,19 @@ def _make_sparse_reader(
     )
 
 
+def _fit_together(y: Any, several: bool, n_rows: int, block: int) -> bool:
+    """Whether labels have the blocks of the rows, and as many columns as they should."""
+    if y is None:
+        return True
+    width = y.shape[1:2]
+    good = len(width) == several and (not several or width[0] > 1)
+    return good and (y.shape, y.shards) == ((n_rows, *width), (block, *width))
+
+
 def _label_facts(attrs: Mapping[str, Any], y: Any) -> dict[str, Any]:
     return {
         "stored_label_dtype": None if y is None else y.dtype.str,
+        "n_targets": int(y.shape[1]) if attrs.get("labels") == "targets" else None,
         "label_names": tuple(attrs["classes"]) if attrs.get("labels") == "text" else None,
     }
 
@@ -299,6 +312,11 @@ def _check_values(reader: StoreReader, attrs: Mapping[str, Any]) -> None:
     for name, kinds in _OF_SOURCE.items():
         if not isinstance(attrs.get(name), kinds):
             raise ValueError(f"{name} is {attrs[name]!r}")
+    for name, one in (("label_name", str), ("label_column", int)):
+        values = attrs.get(name)
+        good = _is_list(values, one) and len(values or ()) == reader.n_targets
+        if isinstance(values, list) and not good:
+            raise ValueError(f"{name} does not name {reader.n_targets} targets")
     if isinstance(source := attrs.get("source"), list) and not (source and _is_list(source, str)):
         raise ValueError("source is no list of names")
 
@@ -320,8 +338,8 @@ _OF_COLUMNS = dict.fromkeys(("mean", "variance", "min", "max"), _NUMBER) | dict.
     ("columns", "columns_in_file"), (str,)
 )
 _OF_SOURCE = {
-    "label_name": (str, NoneType),
-    "label_column": (int, NoneType),
+    "label_name": (str, list, NoneType),
+    "label_column": (int, list, NoneType),
     "source": (str, list, NoneType),
 }
 

@@ -4,58 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from math import log
+from typing import Any
 
-from rfcdask.display.style import (
+from rfcdask.display import (
     LIGHT,
-    NONE,
+    Style,
     count,
     cut,
-    cut_apart,
     finite,
+    micros,
     number,
-    printable,
+    percent_tick,
+    share,
+    short_title,
+    size,
+    size_tick,
+    styles_for,
     tick,
+    title_of,
 )
-from rfcdask.display.svg import PAPER, WIDTH, inline_svg
+from rfcdask.display.drawing import (
+    BLUE,
+    Chart,
+    Tips,
+    as_float,
+    clean,
+    columns,
+    legend,
+    plain_ticks,
+    rows_axis,
+    set_log,
+    ticker,
+)
 
-if TYPE_CHECKING:
-    from markupsafe import Markup
-
-Tips = dict[Any, list[str]]  # for artists of matplotlib, one text for each of their points or cells
 Rows = Sequence[Mapping[str, Any]]
-BLUE, ORANGE, GREY = LIGHT[0], LIGHT[1], LIGHT[7]
+ORANGE, GREY = LIGHT[1], LIGHT[7]
+LOSSES = (("loss", "training rows", "o-", BLUE), ("held_out_loss", "held-out rows", "D-", ORANGE))
 MOST_MARKERS = 40  # a line with more points is drawn without markers
 MOST_STEPS = 250  # of more values an area shows every so many
-MOST_WRITTEN = 12  # up to so many rows and columns the cells of a heat map hold their numbers
-MOST_NAMED = 30  # up to so many a heat map names them
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A chart that is ready to be drawn, into given axes or as SVG."""
-
-    label: str  # what the chart shows, for those who cannot see it
-    draw: Callable[[Any], Tips]  # into matplotlib axes; returns the texts of points and cells
-    height: float = 226.0  # of the SVG, in points
-
-    def plot(self, ax: Any = None) -> Any:
-        """Draw into the given axes, or into those of a new figure of pyplot; return the axes."""
-        if ax is None:
-            import matplotlib.pyplot as plt
-
-            _, ax = plt.subplots(figsize=(5.0, 5.0 * self.height / WIDTH), layout="constrained")
-        self.draw(ax)
-        return ax
-
-    def svg(self) -> Markup:
-        """Return the chart as an SVG element."""
-        return inline_svg(self.draw, self.label, self.height)
-
-
-def clean(name: Any) -> str:
-    """Return a name as it can stand in a chart: one line, and never empty."""
-    return " ".join(printable(str(name)).split()) or NONE
 
 
 def error_path(
@@ -65,16 +52,9 @@ def error_path(
     chosen: float | None = None,
     refined: float | None = None,
 ) -> Chart:
-    """Draw the error along a selection, with the kept size and the error after refinement.
+    """Draw the relative errors along a selection, on the pairs it looked at and on held-out ones.
 
-    Parameters
-    ----------
-    sizes, sampled, heldout : sequences
-        Numbers of features, and the relative errors at each on both kinds of pairs.
-    chosen : float, optional
-        The size that was kept.
-    refined : float, optional
-        The held-out error once the kept features were refined.
+    `chosen` is the size that was kept, `refined` its held-out error after refinement.
     """
     after = finite(refined) if chosen is not None else None
 
@@ -84,7 +64,7 @@ def error_path(
             (heldout, "held-out pairs", {"color": BLUE}),
             (sampled, "sampled pairs", {"color": GREY, "ls": "--"}),
         ):
-            known = [_number(error) for error in errors]
+            known = [as_float(error) for error in errors]
             ax.plot(sizes[: len(known)], known[: len(sizes)], marker=marker, label=name, **look)
         tips: Tips = {}
         if chosen is not None:
@@ -126,20 +106,13 @@ def curve(
 ) -> Chart:
     """Draw one line, with its points while they are few.
 
-    Parameters
-    ----------
-    x, y : sequences
-    xlabel, ylabel : str
-    log : bool
-        Logarithmic axis of x; around 0 it is linear.
-    highest : float, optional
-        The axis of y then goes from 0 to a little above this.
+    A logarithmic axis of x is linear around 0; with `highest` that of y goes from 0 to above it.
     """
 
     def draw(ax: Any) -> Tips:
         few = len(x) <= MOST_MARKERS
-        values = [_number(value) for value in y]
-        (line,) = ax.plot(x, values, color=BLUE, marker="o" if few else None)
+        points = [(a, as_float(b)) for a, b in zip(x, y, strict=True)]
+        tips = _plot(ax, points, xlabel, number, color=BLUE, marker="o" if few else None)
         ax.set(xlabel=xlabel, ylabel=ylabel)
         if log and not set_log(ax.xaxis, x):
             ax.set_xscale("symlog")
@@ -148,12 +121,17 @@ def curve(
             ax.xaxis.get_major_locator().set_params(integer=True)
         if highest is not None:
             ax.set_ylim(0, 1.05 * highest)
-        # A point that is not a number is not drawn and has no text.
-        known = [(a, b) for a, b in zip(x, values, strict=True) if b == b]
-        texts = [f"{xlabel} {number(a)}: {number(b)}" for a, b in known]
-        return {line: texts} if few else {}
+        return tips if few else {}
 
     return Chart(f"{ylabel} against {xlabel}", draw)
+
+
+def _plot(
+    ax: Any, points: Sequence[tuple[float, float]], name: str, show: Any, *form: str, **look: Any
+) -> Tips:
+    """Draw a line; a point that is not a number is not drawn and has no text."""
+    (line,) = ax.plot(*columns(points), *form, **look)
+    return {line: [f"{name} {show(x)}: {number(y)}" for x, y in points if y == y]}
 
 
 def training(history: Rows) -> Chart:
@@ -161,16 +139,11 @@ def training(history: Rows) -> Chart:
 
     def draw(ax: Any) -> Tips:
         tips: Tips = {}
-        kinds = [
-            ("loss", "training rows", "o-", BLUE),
-            ("held_out_loss", "held-out rows", "D-", ORANGE),
-        ]
-        for key, name, form, colour in kinds:
-            points = [(entry["epoch"], _number(entry[key])) for entry in history if key in entry]
+        for key, name, form, colour in LOSSES:
+            points = [(entry["epoch"], as_float(entry[key])) for entry in history if key in entry]
             if points:
-                (line,) = ax.plot(*columns(points), form, color=colour, label=name)
-                known = [(x, y) for x, y in points if y == y]
-                tips[line] = [f"{name}, epoch {count(x)}: {number(y)}" for x, y in known]
+                look = {"color": colour, "label": name}
+                tips |= _plot(ax, points, f"{name}, epoch", count, form, **look)
         ax.set(xlabel="epoch", ylabel="mean loss")
         ax.xaxis.get_major_locator().set_params(integer=True)
         if len(tips) > 1:
@@ -228,8 +201,7 @@ def scatter(points: Rows, x: str, y: str, line: str) -> Chart:
     def draw(ax: Any) -> Tips:
         ends = [min(across), max(across)]
         ax.plot(ends, ends if line == "equal" else [0.0, 0.0], color=GREY, lw=1)
-        dots = ax.scatter(across, upward, s=6, color=BLUE, alpha=0.5, linewidths=0)
-        dots.set_rasterized(False)
+        ax.scatter(across, upward, s=6, color=BLUE, alpha=0.5, linewidths=0)
         ax.set(xlabel=x, ylabel=y)
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_locator(ticker().MaxNLocator(4))
@@ -269,159 +241,191 @@ def stacks(parts: Mapping[str, Mapping[str, float]], xlabel: str) -> Chart:
 
 
 @dataclass(frozen=True)
-class Cells:
-    """What a heat map shows: values of rows and columns, not a number where there is none."""
+class Measure:
+    """A column of a comparison: its axis, and how a value is written."""
 
-    values: Sequence[Sequence[float]]
-    rows: Sequence[str]  # their names
-    columns: Sequence[str]
-    written: Sequence[Sequence[str]] | None = None  # what stands in each cell
-    tips: Sequence[Sequence[str]] | None = None  # what is shown when the pointer rests on it
-    marked: tuple[int, int] | None = None  # the cell to frame
-    span: tuple[float, float] | None = None  # of the weakest and the strongest shade
+    label: str
+    show: Callable[[Any], str]
+    tick: Callable[[float], str] = tick
+    log: bool = True
+    base: int = 10
 
 
-def heat_map(label: str, cells: Cells, down: str, along: str, *, tall: float = 1.0) -> Chart:
-    """Draw a table of numbers as shaded cells, with the numbers in them while these are few.
+MEASURES = {
+    "n_components": Measure("features", count),
+    "kernel_error": Measure("kernel error (lower is better)", number),
+    "accuracy": Measure("accuracy (higher is better)", lambda v: share(v, 2), percent_tick, False),
+    "fit_seconds": Measure("seconds to fit (fewer is better)", number),
+    "microseconds_per_row": Measure("µs per row (fewer is better)", micros),
+    "model_bytes": Measure("bytes of the map (fewer is better)", size, size_tick, base=2),
+}
+LOWER_IS_BETTER = tuple(name for name in MEASURES if name != "accuracy")
+"""Any other column is a score."""
 
-    Parameters
-    ----------
-    label : str
-        What the chart shows.
-    cells : Cells
-    down, along : str
-        What the rows and the columns are.
-    tall : float
-        Height of a cell in units of its width.
+
+def _measure(column: str) -> Measure:
+    said = column.replace("_", " ")
+    return MEASURES.get(column) or Measure(f"{said} (higher is better)", number, tick, False)
+
+
+def against_features(
+    rows: Rows, column: str, margins: Mapping[str, float] | None = None
+) -> Chart | None:
+    """Draw a column against the number of features; with one number only, one value per method.
+
+    `margins` say how uncertain the values of methods are; otherwise the spread over repeats that
+    rows have themselves is drawn. None when nothing was measured.
     """
-    n, m = len(cells.rows), len(cells.columns)
-    small = max(n, m) <= MOST_WRITTEN
+    if len({row.get("n_components") for row in rows if row.get("n_components")}) > 1:
+        return one_against_other(rows, "n_components", column)
+    known = [row for row in rows if finite(row.get(column)) is not None]
+    known.sort(key=lambda row: float(row[column]), reverse=column in LOWER_IS_BETTER)
+    if not known:
+        return None
+    measure = _measure(column)
 
     def draw(ax: Any) -> Tips:
-        low, high = cells.span or _range([v for row in cells.values for v in row])
-        mesh = ax.pcolormesh(
-            [[_number(value) for value in row] for row in cells.values],
-            cmap=_shades(), vmin=low, vmax=high, rasterized=not small,
-        )  # fmt: skip
-        ax.set(xlabel=along, ylabel=down, frame_on=False)
-        ax.invert_yaxis()
-        ax.grid(False)
-        ax.tick_params(length=0, bottom=False, labelbottom=False, labeltop=True)
-        ax.xaxis.set_label_position("top")
-        _name_cells(ax, cells)
-        if small and cells.written:
-            _write_cells(ax, cells, (low + high) / 2)
-        if cells.marked:
-            _frame_cell(ax, *cells.marked)
-        return {mesh: [tip for row in cells.tips for tip in row]} if small and cells.tips else {}
+        styles = styles_for([str(row["method"]) for row in rows])
+        tips: Tips = {}
+        for place, row in enumerate(known):
+            method = str(row["method"])
+            margin = (margins or {}).get(method, finite(row.get(f"{column}_spread")))
+            point = _point(ax, float(row[column]), place, styles[method], margin)
+            point.set_label(clean(title_of(method)))
+            tips[point] = [f"{clean(title_of(method))}: {measure.show(row[column])}"]
+        rows_axis(ax, [short_title(str(row["method"]), 15) for row in known])
+        _write_right(ax, [measure.show(row[column]) for row in known])
+        ax.set(xlabel=measure.label)
+        _measure_axis(ax.xaxis, measure, [row[column] for row in known], most=4)
+        return tips
 
-    return Chart(label, draw, 60 + min(280.0 * tall * n / m, 36.0 * n, 300.0))
+    return Chart(f"{measure.label} of each method", draw, 44 + 20.0 * len(known))
 
 
-def _name_cells(ax: Any, cells: Cells) -> None:
-    """Name rows and columns while they are few; names of columns that are long stand upright."""
-    if max(len(cells.rows), len(cells.columns)) > MOST_NAMED:
-        ax.set(xticks=[], yticks=[])
-        return
-    rows, columns = (
-        cut_apart([clean(x) for x in side], 10) for side in (cells.rows, cells.columns)
-    )
-    size = {"fontsize": "small" if max(len(rows), len(columns)) <= 15 else 6, "parse_math": False}
-    upright = max(map(len, columns)) * len(columns) > 38
-    turned = {"rotation": 90, "rotation_mode": "anchor", "ha": "left", "va": "center"}
-    ax.set_yticks([k + 0.5 for k in range(len(rows))], rows, **size)
-    ax.set_xticks(
-        [k + 0.5 for k in range(len(columns))], columns, **size, **(turned if upright else {})
-    )
+def one_against_other(rows: Rows, x: str, y: str) -> Chart | None:
+    """Draw one column against another, a line through the sizes of each method."""
+    across, upward = _measure(x), _measure(y)
+    known = [
+        row for row in rows if finite(row.get(x)) is not None and finite(row.get(y)) is not None
+    ]
+    if x == "n_components":  # not all methods have features
+        known = [row for row in known if row[x]]
+    known.sort(key=lambda row: finite(row.get("n_components")) or 0)
+    if not known:
+        return None
+    single = len({row.get("n_components") for row in rows if row.get("n_components")}) <= 1
+
+    def draw(ax: Any) -> Tips:
+        tips: Tips = {}
+        names = []
+        for method, style in styles_for([str(row["method"]) for row in rows]).items():
+            mine = [row for row in known if str(row["method"]) == method]
+            if not mine:
+                continue
+            points = [(float(row[x]), float(row[y])) for row in mine]
+            line = _line(ax, points, style, [finite(row.get(f"{y}_spread")) for row in mine])
+            line.set_label(clean(title_of(method)))
+            tips[line] = [
+                _tip(row, across if x != "n_components" else None, upward, x, y) for row in mine
+            ]
+            names.append((points[-1], short_title(method), style.hex))
+        ax.set(xlabel=across.label, ylabel=upward.label)
+        _measure_axis(ax.yaxis, upward, [row[y] for row in known])
+        _measure_axis(ax.xaxis, across, [row[x] for row in known])
+        if x == "n_components":
+            _name_sizes(ax, sorted({float(row[x]) for row in known}))
+        if single:
+            _name_points(ax, names)
+        return tips
+
+    return Chart(f"{upward.label} against {across.label}, a line or point per method", draw)
 
 
-def _write_cells(ax: Any, cells: Cells, middle: float) -> None:
-    for i, row in enumerate(cells.values):
-        for j, value in enumerate(row):
-            strong = {"color": PAPER} if value > middle else {}
-            text = cells.written[i][j] if cells.written else ""
-            if text:
-                place = {"ha": "center", "va": "center", "fontsize": "small"}
-                ax.text(j + 0.5, i + 0.5, text, **place, **strong)
+def _tip(row: Mapping[str, Any], across: Measure | None, upward: Measure, x: str, y: str) -> str:
+    more = f", {across.show(row[x])}" if across else ""
+    method = clean(title_of(str(row["method"])))
+    return f"{method}, {count(row.get('n_components'))} features: {upward.show(row[y])}{more}"
 
 
-def _frame_cell(ax: Any, row: int, column: int) -> None:
-    from matplotlib.patches import Rectangle
-
-    ink = ax.xaxis.label.get_color()
-    ax.add_patch(
-        Rectangle((column + 0.03, row + 0.03), 0.94, 0.94, fill=False, edgecolor=ink, lw=2)
-    )
-
-
-def _shades() -> Any:
-    """Return shades of one colour from nearly clear to full, for light and dark backgrounds."""
-    from matplotlib.colors import ListedColormap, to_rgb
-
-    shades = [(*to_rgb(BLUE), 0.04 + 0.96 * k / 63) for k in range(64)]
-    return ListedColormap(shades, "rfcdask").with_extremes(bad=(*to_rgb(BLUE), 0.02))
+def _line(
+    ax: Any, points: Sequence[tuple[float, float]], style: Style, spreads: Sequence[float | None]
+) -> Any:
+    """Draw the line of a method with its markers, and its spreads where all are known."""
+    x, y = columns(points)
+    if None not in spreads:
+        ax.errorbar(x, y, spreads, fmt="none", ecolor=style.hex, elinewidth=1, capsize=2)
+    (line,) = ax.plot(x, y, **_look(style))
+    return line
 
 
-def _known(values: Sequence[Any]) -> list[float]:
-    return [found for value in values if (found := finite(value)) is not None]
+def _point(ax: Any, value: float, place: float, style: Style, margin: float | None) -> Any:
+    if margin:
+        ax.errorbar([value], [place], xerr=[margin], fmt="none", ecolor=style.hex, alpha=0.6)
+    (point,) = ax.plot([value], [place], **_look(style))
+    return point
 
 
-def _range(values: Sequence[Any]) -> tuple[float, float]:
-    known = _known(values) or [0.0]
-    low, high = min(known), max(known)
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
+def _look(style: Style) -> dict[str, Any]:
+    return {
+        "marker": style.marker,
+        "color": style.hex,
+        "lw": 2.0 if style.strong else 1.2,
+        "ms": 6.5 if style.strong else 5.0,
+    }
 
 
-def _number(value: Any) -> float:
-    found = finite(value)
-    return float("nan") if found is None else found
+def _name_sizes(ax: Any, sizes: Sequence[float]) -> None:
+    """Name the numbers of features that were tried, leaving out those that are too close."""
+    low, high = sizes[0], sizes[-1]
+    kept: list[float] = []
+    for value in sizes:
+        if not kept or high <= low or _part(low, high, value) - _part(low, high, kept[-1]) > 0.13:
+            kept.append(value)
+    ax.set_xticks(kept, [tick(value) for value in kept])
 
 
-def columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    """Return the coordinates of points as matplotlib takes them."""
-    return [x for x, _ in points], [y for _, y in points]
+def _part(low: float, high: float, value: float) -> float:
+    return log(value / low) / log(high / low) if low > 0 else (value - low) / (high - low)
 
 
-def ticker() -> Any:
-    """Return matplotlib's module of tick locators and formatters."""
-    from matplotlib import ticker
+def _name_points(ax: Any, points: Sequence[tuple[tuple[float, float], str, str]]) -> None:
+    """Write names beside points where there is room; the legend has them all."""
+    from matplotlib.transforms import Bbox
 
-    return ticker
-
-
-def legend(ax: Any, **more: Any) -> None:
-    """Add a legend whose names are shown as they are written, also where they begin with "_"."""
-    named = [line for line in ax.lines if not line.get_label().startswith("_child")]
-    given = {} if ax.patches else {"handles": named}
-    legend = ax.legend(**given, **({"frameon": False, "fontsize": "small"} | more))
-    for text in legend.get_texts():
-        text.set_parse_math(False)
-
-
-def rows_axis(ax: Any, names: Sequence[str]) -> None:
-    """Name the rows of a chart that has one value or bar per row."""
-    ax.set_yticks(range(len(names)), [clean(name) for name in names], parse_math=False)
-    ax.set_ylim(-0.6, len(names) - 0.4)
-    ax.yaxis.grid(False)
-
-
-def set_log(axis: Any, values: Sequence[Any], base: int = 10, most: int = 5) -> bool:
-    """Make an axis logarithmic if all values are positive; tell whether it is."""
-    known = _known(values)
-    if not known or min(known) <= 0:
-        return False
-    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
-    ratio = max(known) / min(known)
-    steps = (1.0,) if base == 2 or ratio > 300 else (1.0, 3.0) if ratio > 30 else (1.0, 2.0, 5.0)
-    # Within a few multiples there may be no power to name: round numbers then.
-    narrow = ratio < (8 if base == 2 else 5)
-    log, linear = ticker().LogLocator(base, steps, numticks=most), ticker().MaxNLocator(most - 2)
-    axis.set_major_locator(linear if narrow else log)
-    plain_ticks(axis, tick)
-    return True
+    ax.get_figure(
+        root=True
+    ).draw_without_rendering()  # places of points are known once the layout is
+    places = (ax.transData.transform(at) for at, _, _ in points)
+    taken = [Bbox.from_extents(x - 4, y - 4, x + 4, y + 4) for x, y in places]
+    frame = ax.get_window_extent().padded(4, 0)
+    around = ((7, -3, "left"), (-7, -3, "right"), (0, 7, "center"), (0, -14, "center"))
+    for at, name, colour in points:
+        for dx, dy, ha in around:
+            text = ax.annotate(
+                clean(name), at, (dx, dy), textcoords="offset points", ha=ha, color=colour,
+                fontsize="small", parse_math=False,
+            )  # fmt: skip
+            box = text.get_window_extent()
+            inside = frame.containsx(box.x0) and frame.containsx(box.x1)
+            inside = inside and frame.containsy(box.y0) and frame.containsy(box.y1)
+            if inside and not box.count_overlaps(taken):
+                taken.append(box)
+                break
+            text.remove()
 
 
-def plain_ticks(axis: Any, show: Callable[[float], str]) -> None:
-    """Write the numbers of an axis without mathematical notation, and no ticks between them."""
-    axis.set_major_formatter(lambda value, _: show(value))
-    axis.set_minor_locator(ticker().NullLocator())
+def _write_right(ax: Any, texts: Sequence[str]) -> None:
+    """Write a text at the right end of each row."""
+    place = {"xycoords": ax.get_yaxis_transform(), "textcoords": "offset points"}
+    for row, text in enumerate(texts):
+        ax.annotate(text, (1.0, row), (8, 0), va="center", fontsize="small", **place)
+
+
+def _measure_axis(axis: Any, measure: Measure, values: Sequence[Any], most: int = 5) -> None:
+    """Give an axis the scale and the labels of a measure; no share goes beyond one."""
+    if not (measure.log and set_log(axis, values, measure.base, most)):
+        axis.set_major_locator(ticker().MaxNLocator(most))
+        low, high = axis.get_view_interval()
+        if measure.tick is percent_tick and high > 1.0 >= max(values):
+            axis.set_view_interval(low, 1.0, ignore=True)
+    plain_ticks(axis, measure.tick)

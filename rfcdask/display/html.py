@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from rfcdask.display.style import DARK, LIGHT, css_variables, printable, styles_for, title_of
+from rfcdask.display import DARK, LIGHT, css_variables, printable, styles_for, title_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from rfcdask.display.charts import Chart
+    from rfcdask.display.drawing import Chart
 
 Facts = list[tuple[str, str]]
 

@@ -14,19 +14,19 @@ from sklearn.utils.validation import has_fit_parameter
 from threadpoolctl import threadpool_limits
 
 from rfcdask.data.sample import gather, gather_finite, pick, rows_and_labels
-from rfcdask.display.charts import legend
-from rfcdask.display.comparisons import against_features
+from rfcdask.display.charts import against_features
+from rfcdask.display.drawing import legend
 from rfcdask.display.html import Table, render_repr
-from rfcdask.evaluation.judge import Judge
-from rfcdask.evaluation.kernel_error import kernel_error
-from rfcdask.evaluation.scorers import SCORERS
+from rfcdask.evaluation.evaluate import Judge
+from rfcdask.evaluation.metrics import kernel_error
 from rfcdask.execution.progress import track
-from rfcdask.features.base import check_count
-from rfcdask.features.learned import LearnedFeatures
-from rfcdask.features.methods import METHODS, NEIGHBOURS, check_methods, make_map
+from rfcdask.features import METHODS, NEIGHBOURS, check_methods, make_map
+from rfcdask.features.base import LearnedFeatures, check_count
 from rfcdask.kernels import get_kernel, resolve_gamma
 from rfcdask.kernels.arrays import Array, DaskArray, Matrix, check_finite, to_dense
 from rfcdask.kernels.seeds import draw_parts, draw_rows, seed_of, stream
+from rfcdask.linear import SCORERS
+from rfcdask.selection.columns import SharedColumns
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -198,7 +198,7 @@ def compare(
         for again in range(seed, seed + repeats):
             data = _split(X, y, n_rows, n_test, again, client)
             judge = Judge.of(data.labels, scoring, class_weight)
-            width = resolve_gamma(gamma, known, data.test)
+            width, shared = resolve_gamma(gamma, known, data.test), SharedColumns()
             for name in methods:
                 reporter.note(name)
                 own = isinstance(methods, Mapping)
@@ -220,7 +220,7 @@ def compare(
                         n_candidates=n_candidates,
                         random_state=again,
                     )
-                for size, fitted, seconds in fit_sizes(unfitted, sizes, data, client):
+                for size, fitted, seconds in fit_sizes(unfitted, sizes, data, client, shared):
                     row = measure(name, size, fitted, seconds, model, data, judge, again, client)
                     found.setdefault((name, size), []).append(row)
                     reporter.advance()
@@ -264,14 +264,19 @@ def _fit(estimator: Any, X: Any, y: Any, client: Client | None) -> Any:
 
 
 def fit_sizes(
-    unfitted: Any, sizes: Sequence[int], data: Split, client: Client | None = None
+    unfitted: Any,
+    sizes: Sequence[int],
+    data: Split,
+    client: Client | None = None,
+    shared: SharedColumns | None = None,
 ) -> Iterator[tuple[int, Any, float]]:
     """Yield each size with a fitted copy of a map, and the seconds that took.
 
-    Features that are selected are selected once for all sizes, which counts for each of them.
+    Features that are selected are selected once for all sizes, which counts for each of them; what
+    other maps selected by is taken from `shared`, and its time counts too.
     """
     if hasattr(unfitted, "fit_sizes"):
-        maps = unfitted.fit_sizes(data.X, data.y, sizes=sizes, client=client)
+        maps = unfitted.fit_sizes(data.X, data.y, sizes=sizes, client=client, shared=shared)
         yield from ((size, *one) for size, one in zip(sizes, maps, strict=True))
         return
     for size in sizes:
@@ -295,7 +300,7 @@ def make_method(
     Parameters
     ----------
     name, n_components
-        As in :func:`rfcdask.features.methods.make_map`.
+        As in :func:`rfcdask.features.make_map`.
     judge : Judge
         Says what is to be predicted.
     gamma : float

@@ -1,39 +1,39 @@
-"""All metrics of a fitted model in one pass over rows that it did not learn from."""
+"""All metrics of a fitted model in one pass over rows, and the models that maps are judged by."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask.array as da
 import numpy as np
-import sklearn.metrics
 from dask.delayed import delayed
 from sklearn.base import is_classifier
-from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.pipeline import Pipeline
+from sklearn.utils.multiclass import check_classification_targets
 
+from rfcdask import linear  # whose models are imported when they are made
+from rfcdask.display import count
 from rfcdask.display.html import Table, render_repr
-from rfcdask.display.style import count
-from rfcdask.evaluation.scorers import OF_NUMBERS, SCORERS
 from rfcdask.execution.blocks import fold_blocks
 from rfcdask.kernels.arrays import Array, is_sparse
-from rfcdask.linear.checks import check_total_weight, dense
+from rfcdask.linear import OF_NUMBERS, SCORERS, check_scoring
 from rfcdask.linear.counts import (
     ClassCounts,
     FoldCounts,
     NeverPredictedWarning,
     count_classes,
-    explained,
     merge_errors,
-    metric_of_ranks,
     never_predicted_message,
     target_errors,
 )
 from rfcdask.linear.inputs import check_data
 from rfcdask.linear.predict import LinearClassifierMixin
+from rfcdask.linear.rows import dense
+from rfcdask.linear.scorers import class_values, target_values
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -178,9 +178,9 @@ def measured(
         model = learner
     arrays: list[Any]
     if is_classifier(learner):
-        linear = isinstance(learner, LinearClassifierMixin)
+        is_linear = isinstance(learner, LinearClassifierMixin)
         scored = _score_method(learner)
-        arrays = [column, None if linear else _lazily(model, "predict", matrix)]
+        arrays = [column, None if is_linear else _lazily(model, "predict", matrix)]
         arrays += [_lazily(model, scored, matrix) if scored else None]
         proba = hasattr(learner, "predict_proba") and scored != "predict_proba"
         arrays += [_lazily(model, "predict_proba", matrix) if proba else None]
@@ -193,13 +193,30 @@ def measured(
         arrays = [column, _lazily(model, "predict", matrix)]
         count_block, merge = target_errors, merge_errors
     given = [array for array in arrays if array is not None]
-    fold = FoldCounts(count_block, merge, weights is not None)
-    parts = fold_blocks(
-        [*given, weights], fold, None, client, "scoring", group_size=GROUP, progress=progress
-    )
-    counts = reduce(merge, (part for part in parts if part is not None))
+    counts = count_blocks([*given, weights], count_block, merge, client, progress)
     n_rows = int(matrix.shape[0])
     return _of_classes(counts, n_rows) if is_classifier(learner) else _of_targets(counts, n_rows)
+
+
+def count_blocks(
+    arrays: Sequence[Any],
+    count: Callable[..., Any],
+    merge: Callable[[Any, Any], Any],
+    client: Client | None,
+    progress: Any = None,
+    label: str = "scoring",
+    group_size: int = GROUP,
+) -> Any:
+    """Count every block with ``count(*arrays of the block, weights)`` and merge all counts.
+
+    The last of the arrays are weights, or None.
+    """
+    fold = FoldCounts(count, merge, arrays[-1] is not None)
+    parts = fold_blocks(arrays, fold, None, client, label, group_size=group_size, progress=progress)
+    known = [part for part in parts if part is not None]
+    if not known:
+        raise ValueError("There are no rows to measure anything on.")
+    return reduce(merge, known)
 
 
 def _is_ours(model: Any) -> bool:
@@ -232,52 +249,14 @@ def _call_block(block: Any, model: Any, method: str) -> Array:
 def _of_classes(counts: ClassCounts, n_rows: int, needed: str | None = None) -> Evaluation:
     """Return all metrics, or accuracy and the one that is needed."""
     true, predicted, weights = counts.confusion
-    check_total_weight(float(weights.sum()))
-    labels = np.union1d(true, predicted)
-    with warnings.catch_warnings():
-        # Zero is the metric of a class that is never predicted; it is said in another place.
-        warnings.simplefilter("ignore", UndefinedMetricWarning)
-        warnings.filterwarnings("ignore", "y_pred contains classes not in y_true")
-        known = {"sample_weight": weights, "zero_division": 0.0}
-        metrics = sklearn.metrics
-        ranks = [r for r in counts.ranks if all(r.totals())]
-        ways: dict[str, tuple[Any, dict[str, Any]]] = {
-            "balanced_accuracy": (metrics.balanced_accuracy_score, {"sample_weight": weights}),
-            "precision_macro": (metrics.precision_score, {"average": "macro"} | known),
-            "recall_macro": (metrics.recall_score, {"average": "macro"} | known),
-            "f1_macro": (metrics.f1_score, {"average": "macro"} | known),
-            "f1_weighted": (metrics.f1_score, {"average": "weighted"} | known),
-        }
-        values = {"accuracy": counts.confusion.accuracy()}
-        for name, (metric, options) in ways.items():
-            if needed in (None, name):
-                values[name] = metric(true, predicted, **options)
-        for name in ("roc_auc", "average_precision") if ranks else ():
-            if needed in (None, name):
-                values[name] = metric_of_ranks(getattr(metrics, f"{name}_score"), ranks, "macro")
-    total, log, brier = counts.losses
-    if total:
-        values |= {"log_loss": log / total, "brier_score": brier / total}
+    values, labels = class_values(counts, needed), np.union1d(true, predicted)
     matrix = np.zeros((len(labels), len(labels)), weights.dtype)
     matrix[np.searchsorted(labels, true), np.searchsorted(labels, predicted)] = weights
-    return Evaluation(
-        {name: float(value) for name, value in values.items()},
-        n_rows,
-        labels,
-        matrix,
-        counts.confusion.never_predicted(),
-    )
+    return Evaluation(values, n_rows, labels, matrix, counts.confusion.never_predicted())
 
 
 def _of_targets(errors: Array, n_rows: int) -> Evaluation:
-    check_total_weight(float(errors[0][0]))
-    squared, absolute = errors[3] / errors[0], errors[4] / errors[0]
-    each = {
-        "r2": explained(errors),
-        "mean_absolute_error": absolute,
-        "mean_squared_error": squared,
-        "root_mean_squared_error": np.sqrt(squared),
-    }
+    each = target_values(errors)
     values = {name: float(np.mean(found)) for name, found in each.items()}
     several = errors.shape[1] > 1
     return Evaluation(
@@ -338,3 +317,55 @@ def has_numbers(y: Array, scoring: str | None = None) -> bool:
         return scoring in OF_NUMBERS
     y = np.asarray(y)
     return y.ndim == 2 or (y.dtype.kind == "f" and bool((y != np.floor(y)).any()))
+
+
+class Judge(NamedTuple):
+    """What models predict, how they are judged, and the factors of classes that they learn with."""
+
+    numbers: bool
+    scoring: str
+    class_weight: Any = None
+
+    @classmethod
+    def of(cls, labels: Array, scoring: str | None, class_weight: Any = None) -> Judge:
+        """Tell from labels what they are; a metric that is given must go with them."""
+        numbers = has_numbers(labels, scoring)
+        if numbers and class_weight is not None:
+            raise ValueError(f"class_weight={class_weight!r} is for classes, and y holds numbers.")
+        if not numbers:
+            check_classification_targets(labels)
+        return cls(numbers, check_scoring(scoring, numbers=numbers), class_weight)
+
+    @property
+    def _weighted(self) -> dict[str, Any]:
+        return {} if self.numbers else {"class_weight": self.class_weight}
+
+    def ridge(self) -> Any:
+        """Return the linear model with which maps are judged."""
+        return (linear.Ridge if self.numbers else linear.RidgeClassifier)(**self._weighted)
+
+    def sgd(self, **parameters: Any) -> Any:
+        """Return the linear model for sparse columns, of which there may be very many."""
+        kind = linear.SGDRegressor if self.numbers else linear.SGDClassifier
+        return kind(**self._weighted, **parameters)
+
+    def kernel_model(self, n_components: int, **parameters: Any) -> Any:
+        """Return the model whose features learn."""
+        kind = linear.KernelRegressor if self.numbers else linear.KernelClassifier
+        return kind(n_components, **self._weighted, **parameters)
+
+    def boosting(self, n_targets: int, seed: int) -> Any:
+        """Return scikit-learn's gradient boosting, one model for each target."""
+        from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+        from sklearn.multioutput import MultiOutputRegressor
+
+        kind = HistGradientBoostingRegressor if self.numbers else HistGradientBoostingClassifier
+        model = kind(random_state=seed % 2**32, **self._weighted)
+        return MultiOutputRegressor(model) if n_targets > 1 else model
+
+    def scores(self, model: Any, X: Any, labels: Array) -> dict[str, float]:
+        """Return accuracy or R2 of rows in memory, and the metric to judge by."""
+        counts = ModelCounts(model, self.scoring)
+        found = counts.evaluation(counts.of(X, labels))
+        plain = "r2" if self.numbers else "accuracy"
+        return {plain: found[plain], self.scoring: found[self.scoring]}

@@ -1,39 +1,38 @@
-"""Which columns a fitted model needs: what it loses when the values of one are mixed up."""
+"""Which columns a fitted model needs: what it loses when the values of one are permuted."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
-from sklearn.base import is_classifier
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.validation import validate_data
 
-from rfcdask.data.sample import gather_finite
-from rfcdask.display.charts import Chart, bars
+from rfcdask.data.sample import columns_by_name, gather_finite
+from rfcdask.display import number
+from rfcdask.display.charts import bars
+from rfcdask.display.drawing import Chart
 from rfcdask.display.html import Table, render_repr
-from rfcdask.display.style import number
-from rfcdask.evaluation.evaluate import ModelCounts
-from rfcdask.evaluation.scorers import check_scoring
-from rfcdask.execution.blocks import fold_blocks
+from rfcdask.evaluation.evaluate import ModelCounts, count_blocks
 from rfcdask.features.base import check_count
 from rfcdask.kernels.arrays import Array, IntArray, RandomState, is_sparse, to_dense
 from rfcdask.kernels.seeds import draw_rows, hash_rows, seed_of, stream
-from rfcdask.linear.checks import dense
-from rfcdask.linear.counts import FoldCounts
+from rfcdask.linear import check_scoring
 from rfcdask.linear.inputs import check_data
-from rfcdask.linear.standardize import Standardizer
+from rfcdask.linear.rows import dense
+from rfcdask.linear.transform import Standardizer
 
 if TYPE_CHECKING:
     from distributed import Client
 
 DONORS = 10_000
-"""Rows in memory from which mixed-up values are taken."""
+"""Rows in memory from which permuted values are taken."""
 SLOPE_ROWS = 256
 """Rows whose gradients are in memory at a time."""
 MOST_DRAWN = 25
@@ -46,10 +45,10 @@ class PermutationImportance:
     Attributes
     ----------
     importances : array of shape (columns, n_repeats)
-        The score on the rows as they are, less that with the values of a column mixed up.
+        The score on the rows as they are, less that with the values of a column permuted.
     importances_mean, importances_std : arrays of shape (columns,)
     names : list of str
-        Of the columns, or of the groups of columns that were mixed up together.
+        Of the columns, or of the groups of columns that were permuted together.
     scoring : str
     score : float
         On the rows as they are.
@@ -124,7 +123,7 @@ def permutation_importance(
     client: Client | None = None,
     progress: Any = None,
 ) -> PermutationImportance:
-    """Measure what a fitted model loses when the values of each column are mixed up.
+    """Measure what a fitted model loses when the values of each column are permuted.
 
     Blocks are read once and never joined: in the place of its own value a row is given that of one
     of 10,000 rows drawn from all, where scikit-learn's function of this name permutes the whole
@@ -140,13 +139,13 @@ def permutation_importance(
     scoring : str, optional
         scikit-learn's name of a metric; "accuracy" or "r2" unless given.
     n_repeats : int
-        How often each column is mixed up.
+        How often each column is permuted.
     random_state : int, RandomState, Generator or None
     sample_weight : array or dask array of shape (n,), optional
     feature_names : sequence of str, optional
         Names of the columns, where the model does not know them.
     groups : mapping of str to names or numbers of columns, or "source", optional
-        Columns whose values are mixed up together, from the same row; others are mixed up alone.
+        Columns whose values are permuted together, from the same row; others are permuted alone.
         One level of a category without the others would make rows that cannot be. "source" are
         the columns of the table that the model's own :class:`TableEncoder` encodes, which is the
         default for such a model; of a store they are ``rf.TableEncoder.of(dataset).sources()``.
@@ -181,6 +180,7 @@ def permutation_importance(
     model, X, feature_names, grouped = _encoded(model, X, feature_names, groups)
     learner = model[-1] if isinstance(model, Pipeline) else model
     scoring = check_scoring(scoring, numbers=not is_classifier(learner))
+    X = _columns_of_model(model, X)
     matrix, column, weights = check_data(learner, X, y, sample_weight, columns=False)
     together = _together(_names(model, X, feature_names, matrix.shape[1]), grouped)
     places = [columns for _, columns in together]
@@ -190,20 +190,31 @@ def permutation_importance(
     numbers = da.arange(matrix.shape[0], chunks=(matrix.chunks[0],))
     counts = ModelCounts(model, scoring)
     slopes = InputSlopes.of(model, donors, places) if gradient else None
-    mixed = _MixedCounts(counts, donors, seed, n_repeats, places, slopes)
-    fold = FoldCounts(mixed, mixed.merge, weights is not None)
+    permuted = _PermutedCounts(counts, donors, seed, n_repeats, places, slopes)
     arrays = [matrix, column, numbers, weights]
     with warnings.catch_warnings():
-        # Blocks have no names: their columns are those of X, by position.
+        # Blocks have no names.
         warnings.filterwarnings("ignore", "X does not have valid feature names")
-        parts = fold_blocks(arrays, fold, None, client, "importances", progress=progress)
-        found, sums = reduce(mixed.merge, (part for part in parts if part is not None))
+        found, sums = count_blocks(
+            arrays, permuted, permuted.merge, client, progress, "importances", group_size=1
+        )
     scores = np.array([counts.evaluation(part)[scoring] for part in found])
     losses = scores[0] - scores[1:].reshape(len(places), n_repeats)
     means = sums[:-1] / sums[-1] if gradient else None
     return PermutationImportance(
         losses, [name for name, _ in together], scoring, float(scores[0]), means
     )
+
+
+def _columns_of_model(model: Any, X: Any) -> Any:
+    """Return rows with the columns of the model's first step; names in another order are refused.
+
+    Blocks have no names: from here on columns go by position.
+    """
+    first = model[0] if isinstance(model, Pipeline) else model
+    if hasattr(X, "columns") and isinstance(first, BaseEstimator):
+        validate_data(first, X, reset=False, skip_check_array=True)
+    return columns_by_name(first, X)
 
 
 def _encoded(model: Any, X: Any, names: Any, groups: Any) -> tuple[Any, Any, Any, Any]:
@@ -229,7 +240,7 @@ def _encoded(model: Any, X: Any, names: Any, groups: Any) -> tuple[Any, Any, Any
 
 
 def _together(names: list[str], groups: Mapping[str, Any]) -> list[tuple[str, list[int]]]:
-    """Return the places of the columns that are mixed up together, in the order of the columns."""
+    """Return the places of the columns that are permuted together, in the order of the columns."""
     known = {name: place for place, name in enumerate(names)}
     group_of: dict[int, str] = {}
     for group, columns in groups.items():
@@ -249,7 +260,9 @@ def _together(names: list[str], groups: Mapping[str, Any]) -> list[tuple[str, li
 
 def _names(model: Any, X: Any, given: Sequence[str] | None, p: int) -> list[str]:
     first = model[0] if isinstance(model, Pipeline) else model
-    known = given if given is not None else getattr(first, "feature_names_in_", None)
+    known = given
+    for name in ("feature_names_in_", "columns_"):
+        known = getattr(first, name, None) if known is None else known
     names = [str(name) for name in known] if known is not None else [f"x{k}" for k in range(p)]
     if len(names) != p:
         raise ValueError(f"feature_names has {len(names)} names for {p} columns.")
@@ -257,7 +270,7 @@ def _names(model: Any, X: Any, given: Sequence[str] | None, p: int) -> list[str]
 
 
 @dataclass(frozen=True)
-class _MixedCounts:
+class _PermutedCounts:
     """Counts a block as it is, and with the values of each group taken from other rows."""
 
     counts: ModelCounts
@@ -315,7 +328,9 @@ class InputSlopes:
             [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
         )
         scalers = [step for step in scalers if step not in (None, "passthrough")]
-        if not isinstance(learner, KernelModel) or not all(map(_scales, scalers)):
+        if not isinstance(learner, KernelModel) or not all(
+            isinstance(step, Standardizer | StandardScaler) for step in scalers
+        ):
             raise ValueError(
                 "gradient=True needs a KernelClassifier or KernelRegressor, behind none but "
                 "Standardizer, StandardScaler and TableEncoder: pass gradient=False."
@@ -349,7 +364,3 @@ class InputSlopes:
         for head in self.heads:
             squares += np.square((sines * head) @ self.frequencies.T)
         return squares / len(self.heads)
-
-
-def _scales(step: Any) -> bool:
-    return isinstance(step, Standardizer | StandardScaler)

@@ -1,5 +1,7 @@
 """Metrics by scikit-learn's names, streamed over the blocks of Dask arrays: ``rf.metrics``.
 
+Beside them the distance of a feature map to the exact kernel.
+
 Each block is counted where it lies, the counts are merged, and scikit-learn's own function makes
 the metric of them: it is that of the whole arrays, whatever the chunks. Arrays in memory are given
 to scikit-learn as they are.
@@ -9,22 +11,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import partial, reduce
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
 import sklearn.metrics
 
-from rfcdask.data.sample import refuse_dask_frame, require_known_rows
-from rfcdask.evaluation.evaluate import Evaluation, evaluate
-from rfcdask.evaluation.scorers import SCORERS
-from rfcdask.execution.blocks import fold_blocks
-from rfcdask.kernels.arrays import Array, DaskArray
-from rfcdask.linear.checks import check_total_weight
+from rfcdask.data.sample import check_container, gather_finite, require_known_rows
+from rfcdask.evaluation.evaluate import Evaluation, count_blocks, evaluate
+from rfcdask.features.base import FeatureMap, check_count
+from rfcdask.kernels import Kernel, get_kernel
+from rfcdask.kernels.arrays import Array, DaskArray, Matrix, RandomState
+from rfcdask.kernels.runtime import map_tiles
+from rfcdask.kernels.seeds import draw_rows, seed_of, stream
+from rfcdask.linear import SCORERS
 from rfcdask.linear.counts import (
     ConfusionCounts,
-    FoldCounts,
     NeverPredictedWarning,
     RankedScores,
     class_losses,
@@ -35,6 +38,11 @@ from rfcdask.linear.counts import (
     rank_classes,
     target_errors,
 )
+from rfcdask.linear.rows import check_total_weight
+from rfcdask.selection.candidates import sum_of_squares
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 __all__ = [
     "SCORERS",
@@ -56,10 +64,8 @@ __all__ = [
     "roc_auc_score",
     "root_mean_squared_error",
 ]
-
 GROUP = 8
 """Blocks that are counted by one task."""
-
 Metric = Callable[..., Any]
 Count = Callable[..., Any]
 """``count(*arrays of a block, weights or None) -> counts``"""
@@ -68,7 +74,7 @@ Count = Callable[..., Any]
 def _align(arrays: Mapping[str, Any]) -> list[DaskArray | None]:
     """Return all arrays as dask arrays with the row chunks of the first that is one."""
     for name, array in arrays.items():
-        refuse_dask_frame(array, name)
+        check_container(array, name)
         if isinstance(array, da.Array):
             require_known_rows(array, name)
     rows = next(array.chunks[0] for array in arrays.values() if isinstance(array, da.Array))
@@ -87,20 +93,9 @@ def _cut(name: str, array: Any, rows: tuple[int, ...]) -> DaskArray:
     return array.rechunk(chunks) if lazy else da.from_array(found, chunks, name=False)
 
 
-def _counted(
-    arrays: Mapping[str, Any], count: Count, merge: Any, client: Any, progress: Any = None
-) -> Any:
+def _counted(arrays: Mapping[str, Any], count: Count, merge: Any, client: Any) -> Any:
     """Return the counts of all rows; the last of the arrays are weights, or None."""
-    *others, weights = _align(arrays)
-    fold = FoldCounts(count, merge, weights is not None)
-    label = "scoring"
-    parts = fold_blocks(
-        [*others, weights], fold, None, client, label, group_size=GROUP, progress=progress
-    )
-    known = [part for part in parts if part is not None]
-    if not known:
-        raise ValueError("There are no rows to measure anything on.")
-    return reduce(merge, known)
+    return count_blocks(_align(arrays), count, merge, client)
 
 
 def _streamed(measure: Metric) -> Metric:
@@ -113,7 +108,7 @@ def _streamed(measure: Metric) -> Metric:
         weights = options.get("sample_weight")
         if not any(isinstance(array, da.Array) for array in (y_true, y_pred, weights)):
             for name, array in (("y_true", y_true), ("y_pred", y_pred)):
-                refuse_dask_frame(array, name)
+                check_container(array, name)
             return original(y_true, y_pred, **options)
         options.pop("sample_weight", None)
         arrays = {"y_true": y_true, "y_pred": y_pred, "sample_weight": weights}
@@ -133,14 +128,10 @@ def _streamed(measure: Metric) -> Metric:
     return metric
 
 
-def _of_labels(arrays: Mapping[str, Any], client: Any, original: Metric, **options: Any) -> Any:
-    found: ConfusionCounts = _counted(arrays, ConfusionCounts.of, ConfusionCounts.merge, client)
-    return original(found.true, found.predicted, sample_weight=found.weights, **options)
-
-
 def _label_metric(name: str, about: str) -> Metric:
-    def measure(*args: Any, **options: Any) -> Any:
-        return _of_labels(*args, **options)
+    def measure(arrays: Any, client: Any, original: Metric, **options: Any) -> Any:
+        found = _counted(arrays, ConfusionCounts.of, ConfusionCounts.merge, client)
+        return original(found.true, found.predicted, sample_weight=found.weights, **options)
 
     measure.__name__, measure.__doc__ = name, about
     return _streamed(measure)
@@ -162,13 +153,12 @@ precision_score = _label_metric(
 f1_score = _label_metric("f1_score", "Return the harmonic mean of precision and recall.")
 
 
-def _labels_of(y: DaskArray, client: Any) -> Array:
-    """Return the distinct labels of a column, from a pass over it alone."""
-    return np.asarray(_counted({"y_true": y, "weights": None}, _distinct, np.union1d, client))
-
-
-def _distinct(y: Array, weights: Array | None) -> Array:
-    return np.unique(np.asarray(y))
+def _classes(arrays: Mapping[str, Any], client: Any, labels: Any = None) -> Array:
+    """Return the given labels, else the distinct ones of y_true, from a pass over it alone."""
+    if labels is not None:
+        return np.unique(labels)
+    column = {"y_true": arrays["y_true"], "weights": None}
+    return np.asarray(_counted(column, lambda y, weights: np.unique(y), np.union1d, client))
 
 
 def _ranked(arrays: Mapping[str, Any], classes: Array, client: Any) -> list[RankedScores]:
@@ -202,7 +192,7 @@ def roc_auc_score(
     more are put into so many bins, which changes it by less than 1e-5 for each doubling of the
     rows. Scores of several classes need not add up to one.
     """
-    classes = _labels_of(arrays["y_true"], client) if labels is None else np.unique(labels)
+    classes = _classes(arrays, client, labels)
     if len(classes) > 2 and (multi_class != "ovr" or average not in ("macro", "weighted", None)):
         raise ValueError(
             f"y_true has {len(classes)} classes: pass multi_class='ovr', with average 'macro' or "
@@ -222,7 +212,7 @@ def average_precision_score(
     pos_label: Any = 1,
 ) -> Any:
     """Return the area under the curve of precision and recall; see `roc_auc_score`."""
-    classes = _labels_of(arrays["y_true"], client)
+    classes = _classes(arrays, client)
     if len(classes) <= 2:
         if pos_label not in classes:
             raise ValueError(
@@ -259,7 +249,7 @@ def log_loss(
     labels: Any = None,
 ) -> float:
     """Return the mean of the negative logarithm of the probability of the true class."""
-    classes = _labels_of(arrays["y_true"], client) if labels is None else np.unique(labels)
+    classes = _classes(arrays, client, labels)
     weight, log, _ = _loss_of_probabilities(arrays, client, classes)
     return log / weight if normalize else log
 
@@ -275,7 +265,7 @@ def brier_score_loss(
     scale_by_half: bool | str = "auto",
 ) -> float:
     """Return the mean squared difference of probabilities and what happened."""
-    classes = _labels_of(arrays["y_true"], client) if labels is None else np.unique(labels)
+    classes = _classes(arrays, client, labels)
     two = len(classes) == 2
     if two and pos_label is not None and pos_label != classes[1]:
         raise ValueError(
@@ -286,29 +276,19 @@ def brier_score_loss(
     return brier / weight * (1 + two) / (1 + halved)
 
 
-def _of_errors(
-    arrays: Mapping[str, Any],
-    client: Any,
-    values: Callable[[Array], Array],
-    multioutput: Any,
-) -> Any:
-    errors = _counted(arrays, target_errors, merge_errors, client)
-    check_total_weight(float(errors[0][0]))
-    found = values(errors)
-    if isinstance(multioutput, str):
-        if multioutput == "raw_values":
-            return found
-        if multioutput == "variance_weighted":
-            return float(np.average(found, weights=errors[2] if errors[2].any() else None))
-        multioutput = None
-    return float(np.average(found, weights=multioutput))
-
-
 def _error_metric(name: str, about: str, values: Callable[[Array], Array]) -> Metric:
     def measure(
         arrays: Any, client: Any, original: Metric, *, multioutput: Any = "uniform_average"
     ) -> Any:
-        return _of_errors(arrays, client, values, multioutput)
+        errors = _counted(arrays, target_errors, merge_errors, client)
+        check_total_weight(float(errors[0][0]))
+        rule = multioutput if isinstance(multioutput, str) else ""
+        if rule == "raw_values":
+            return values(errors)
+        weights = None if rule else multioutput
+        if rule == "variance_weighted" and errors[2].any():
+            weights = errors[2]
+        return float(np.average(values(errors), weights=weights))
 
     measure.__name__, measure.__doc__ = name, about
     return _streamed(measure)
@@ -328,3 +308,67 @@ root_mean_squared_error = _error_metric(
     "Return the root of the mean squared error.",
     lambda sums: np.sqrt(sums[3] / sums[0]),
 )
+_TILE = 512
+
+
+def kernel_error(
+    feature_map: Any,
+    X: Any,
+    *,
+    n_points: int = 10_000,
+    random_state: RandomState = None,
+    client: Client | None = None,
+) -> float:
+    """Return ``||Z Z^T - K||_F / ||K||_F`` on a random sample of rows, with K the exact kernel.
+
+    Parameters
+    ----------
+    feature_map : fitted feature map
+    X : array, CSR or dask array of shape (n_samples, n_features)
+    n_points : int, default=10_000
+        How many rows to draw; all of them when there are fewer.
+    random_state : int, RandomState, Generator or None
+    client : distributed.Client, optional
+        Where rows of a dask array are fetched.
+
+    Examples
+    --------
+    >>> import numpy as np, rfcdask as rf
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> features = rf.RandomFeatures(4000, random_state=0).fit(X)
+    >>> rf.kernel_error(features, X, random_state=0) < 0.1
+    True
+    """
+    check_count("n_points", n_points, least=2)
+    if not hasattr(feature_map, "gamma_") or not hasattr(feature_map, "kernel"):
+        raise TypeError(
+            f"kernel_error needs a fitted feature map with kernel and gamma_, which "
+            f"{type(feature_map).__name__} has not; of a pipeline, pass the map alone and the rows "
+            "as it sees them."
+        )
+    evaluate = feature_map.transform
+    if isinstance(feature_map, FeatureMap):
+        X, evaluate = feature_map._check_input(X, reset=False), feature_map._evaluate
+    drawn = draw_rows(X.shape[0], min(n_points, X.shape[0]), stream(seed_of(random_state), "error"))
+    rows = gather_finite(X, drawn, client)
+    Z = np.asarray(evaluate(rows))
+    kernel, gamma = get_kernel(feature_map.kernel), feature_map.gamma_
+    rows = rows.astype(np.float64)
+
+    def squares(start: int) -> tuple[float, float]:
+        return _tile_squares(kernel, gamma, rows, Z, start)
+
+    sums = np.array(map_tiles(squares, range(0, rows.shape[0], _TILE)))
+    wrong, whole = sums.sum(axis=0)
+    return float(np.sqrt(wrong / whole))
+
+
+def _tile_squares(
+    kernel: Kernel, gamma: float, rows: Matrix, Z: Array, start: int
+) -> tuple[float, float]:
+    """Return the sums of (Z Z^T - K)^2 and of K^2 over a tile of rows; K is symmetric."""
+    stop = min(start + _TILE, Z.shape[0])
+    K = kernel.exact(rows[start:stop], rows[start:], gamma)
+    E = Z[start:stop] @ Z[start:].T - K
+    twice = 2 * sum_of_squares(E) - sum_of_squares(E[:, : stop - start])
+    return twice, 2 * sum_of_squares(K) - sum_of_squares(K[:, : stop - start])

@@ -24,18 +24,16 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from rfcdask.data.sample import gather, gather_finite, rows_and_labels
-from rfcdask.display.charts import Cells, Chart, heat_map
+from rfcdask.display import number, share
+from rfcdask.display.drawing import Cells, Chart, heat_map
 from rfcdask.display.html import Table, render_repr
-from rfcdask.display.style import number, share
-from rfcdask.evaluation.evaluate import has_numbers, score_in_memory
-from rfcdask.evaluation.judge import Judge
-from rfcdask.evaluation.scorers import check_scoring
+from rfcdask.evaluation.evaluate import Judge, has_numbers, score_in_memory
 from rfcdask.execution.executor import map_tasks
 from rfcdask.features import CompressedFeatures
 from rfcdask.kernels import get_kernel, resolve_gamma
 from rfcdask.kernels.arrays import Array, IntArray, Matrix, missing_labels
 from rfcdask.kernels.seeds import draw_rows, seed_of, stream
-from rfcdask.linear import SGDClassifier, SGDRegressor
+from rfcdask.linear import SGDClassifier, SGDRegressor, check_scoring
 
 GAMMA_FACTORS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0)
 """The default grid of gamma, in units of ``gamma="scale"``."""
@@ -349,13 +347,14 @@ def _search(
             best = {(row["gamma"], row["C"]) for row in last[: -(-len(gammas) * len(Cs) // kept)]}
             pairs = [pair for pair in pairs if pair in best]
         n = len(sample.codes) // divisor
+        strata = np.zeros(n, np.int64) if sample.numbers else sample.codes[:n]
         part = EncodedSample(sample.rows[:n], sample.codes[:n], sample.classes)
         grid = {gamma: [C for g, C in pairs if g == gamma] for gamma, _ in pairs}
         found = map_tasks(
             _cross_validate,
             list(grid.items()),
             client,
-            common=(part, _folds_of(part, folds, seed), kernel, judge),
+            common=(part, make_folds(strata, folds, seed), kernel, judge),
             label="tuning",
             unit="gammas",
             progress=progress,
@@ -376,11 +375,6 @@ def make_folds(codes: IntArray, folds: int, seed: int) -> list[Fold]:
     enough = np.bincount(codes).min() >= folds
     kind = StratifiedKFold if enough else KFold  # a class with fewer rows cannot be in all folds
     return list(kind(folds, shuffle=True, random_state=seed % 2**32).split(codes, codes))
-
-
-def _folds_of(sample: EncodedSample, folds: int, seed: int) -> list[Fold]:
-    codes = np.zeros(len(sample.codes), np.int64) if sample.numbers else sample.codes
-    return make_folds(codes, folds, seed)
 
 
 def _cross_validate(

@@ -5,7 +5,7 @@ Which block comes next is the caller's business; it arrives in that order, whate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import wraps
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -78,8 +78,8 @@ class Blocks:
         """Return what is needed to compute some blocks and nothing else."""
         return self.culled([key for index in indices for key in self.keys(index)])
 
-    def culled(self, keys: Iterable[Any]) -> Graph:
-        """Return the part of the graph behind some keys.
+    def culled(self, keys: Iterable[Any], without: Container[Any] = ()) -> Graph:
+        """Return the part of the graph behind some keys, up to those that are left out.
 
         Blocks that are persisted on a cluster are known there by their keys and not in the graph,
         which ``dask.optimization.cull`` refuses.
@@ -88,7 +88,7 @@ class Blocks:
         waiting = list(keys)
         while waiting:
             key = waiting.pop()
-            if key in self._graph and key not in part:
+            if key in self._graph and key not in part and key not in without:
                 part[key] = self._graph[key]
                 waiting += get_dependencies(self._graph, key)
         return part
@@ -118,16 +118,18 @@ def stream_groups(
     groups: Sequence[Sequence[int]],
     ahead: int,
     held: dict[int, Handle] | None = None,
+    apart: bool = False,
 ) -> Iterator[tuple[int, list[Handle]]]:
     """Yield ``(number, handles)`` of each group of blocks, in order.
 
     Besides the blocks of the group in use at most `ahead` more are computed or waiting. The
     blocks of a group are let go when the next group is asked for. Blocks that are `held` are not
-    computed again; all of them are let go in the end.
+    computed again; all of them are let go in the end. With `apart` each handle is for one call.
     """
     held = {} if held is None else held
+    read = executor.unread if apart else executor.block
     started = (
-        held.pop(index) if index in held else executor.block(blocks, index)
+        held.pop(index) if index in held else read(blocks, index)
         for group in groups
         for index in group
     )
@@ -148,29 +150,32 @@ def stream_rounds(
 ) -> Iterator[tuple[int, list[list[Handle]]]]:
     """Yield the number of the first of `at_once` groups, and the handles of each of them.
 
-    Otherwise as :func:`stream_groups`; there may be fewer groups in the end.
+    Otherwise as :func:`stream_groups`; there may be fewer groups in the end. Several groups are
+    for tasks side by side, each of which reads its own blocks.
     """
     rounds = [groups[i : i + at_once] for i in range(0, len(groups), at_once)]
     together = [[index for group in some for index in group] for some in rounds]
-    for number, handles in stream_groups(executor, blocks, together, ahead, held):
+    apart = at_once > 1
+    for number, handles in stream_groups(executor, blocks, together, ahead, held, apart):
         rest = iter(handles)
         yield number * at_once, [list(islice(rest, len(group))) for group in rounds[number]]
 
 
 def stream_and_hold(
-    executor: Executor, blocks: Blocks, indices: Sequence[int], n_held: int
+    executor: Executor, blocks: Blocks, indices: Sequence[int], n_held: int, apart: bool = False
 ) -> tuple[Iterator[tuple[int, Handle]], dict[int, Handle]]:
     """Return a stream of ``(index, handle)`` and what it holds: the first `n_held` of the blocks.
 
-    They come last, and are not let go: `stream_groups` takes them as they are.
+    They come last, and are not let go: `stream_groups` takes them as they are. `apart` as there.
     """
     held: dict[int, Handle] = {}
 
     def stream() -> Iterator[tuple[int, Handle]]:
         others = [(index,) for index in indices[n_held:]]
-        for number, (handle,) in stream_groups(executor, blocks, others, executor.threads):
+        threads, read = executor.threads, executor.unread if apart else executor.block
+        for number, (handle,) in stream_groups(executor, blocks, others, threads, apart=apart):
             yield others[number][0], handle
-        held.update((index, executor.block(blocks, index)) for index in indices[:n_held])
+        held.update((index, read(blocks, index)) for index in indices[:n_held])
         yield from list(held.items())
 
     return stream(), held
@@ -189,7 +194,8 @@ def stream_folds(
     in memory and only the folded state, which is small, travels.
     """
     started = (executor.fold(blocks, group, fold, state) for group in groups)
-    yield from executor.in_order(started, executor.threads + 1)
+    at_once = executor.threads + 1 if executor.local else 2 * executor.threads
+    yield from executor.in_order(started, at_once)
 
 
 def fold_blocks(

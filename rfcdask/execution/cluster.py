@@ -7,23 +7,19 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import dask.config
+from dask.local import get_sync
 from dask.utils import parse_bytes, parse_timedelta
 
-from rfcdask.execution.cluster_checks import (
-    check_versions,
-    check_workers,
-    make_security,
-    other_protocol,
-    quiet_about_versions,
-)
-from rfcdask.execution.dask_internals import started_clusters
-from rfcdask.kernels.threads import available_cpus
+from rfcdask.execution.dask_internals import started_clusters, version_warning
+from rfcdask.execution.failures import check_versions, check_workers, make_security, other_protocol
+from rfcdask.kernels.runtime import available_cpus
 from rfcdask.persist.untrusted import require_plain
 
 TIMEOUT = "10s"
@@ -249,7 +245,8 @@ def _client(target: Any, security: Any, timeout: str | float) -> Iterator[Any]:
     from distributed import Client
 
     try:
-        with quiet_about_versions():
+        with warnings.catch_warnings():  # `check_versions` says it in a sentence
+            warnings.simplefilter("ignore", version_warning())
             client = Client(target, security=security, timeout=timeout)
         with client:
             yield client
@@ -351,3 +348,24 @@ def _address_in_file(path: Path, seconds: float) -> str:
     if not isinstance(address, str):
         raise ValueError(f"The scheduler file {str(path)!r} names no address; give {wanted}.")
     return address
+
+
+def local_threads() -> int:
+    """Return how many threads tasks may use in this process; 0 means the caller's own only."""
+    if local_scheduler() is not None:
+        return 0
+    wanted = dask.config.get("num_workers", None) or available_cpus()
+    try:
+        return max(int(wanted), 1)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"num_workers={wanted!r} in Dask's configuration is no number of threads."
+        ) from None
+
+
+def local_scheduler() -> Callable[..., Any] | None:
+    """Return the scheduler that Dask's configuration asks for in the caller's own thread."""
+    chosen = dask.config.get("scheduler", None)
+    if isinstance(chosen, str) and chosen.lower() in ("sync", "synchronous", "single-threaded"):
+        chosen = get_sync
+    return chosen if callable(chosen) else None

@@ -23,11 +23,11 @@ from dask.delayed import delayed
 from dask.local import get_sync
 from dask.task_spec import DataNode, Task, TaskRef
 
-from rfcdask.execution.cluster import current_client
+from rfcdask.execution.cluster import current_client, local_scheduler, local_threads
 from rfcdask.execution.failures import cluster_errors, fetch, threads_of, wait_until_done
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import DaskArray
-from rfcdask.kernels.threads import available_cpus, one_blas_thread, task_threads
+from rfcdask.kernels.runtime import one_blas_thread, task_threads
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -193,6 +193,10 @@ class Executor(ABC):
     def block(self, blocks: Blocks, index: int) -> Handle:
         """Start computing one block and return its handle."""
 
+    def unread(self, blocks: Blocks, index: int) -> Handle:
+        """Return a handle of one block for one `call`, whose task may compute the block itself."""
+        return self.block(blocks, index)
+
     @abstractmethod
     def fold(self, blocks: Blocks, indices: Sequence[int], fold: Fold, state: Any) -> Handle:
         """Start folding some blocks, one after another, into a state; return its handle."""
@@ -264,7 +268,7 @@ class ThreadExecutor(Executor):
     def __init__(self) -> None:
         threads = local_threads()
         self.threads = max(threads, 1)
-        self._get = _local_scheduler() or get_sync
+        self._get = local_scheduler() or get_sync
         self._stack = ExitStack()
         self._stack.enter_context(one_blas_thread())
         self._pool = ThreadPoolExecutor(threads + EXTRA_THREADS, "rfcdask") if threads else None
@@ -322,27 +326,6 @@ class ThreadExecutor(Executor):
         if self._pool is None:
             return _done(function, *args)
         return self._pool.submit(function, *args)
-
-
-def local_threads() -> int:
-    """Return how many threads tasks may use in this process; 0 means the caller's own only."""
-    if _local_scheduler() is not None:
-        return 0
-    wanted = dask.config.get("num_workers", None) or available_cpus()
-    try:
-        return max(int(wanted), 1)
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"num_workers={wanted!r} in Dask's configuration is no number of threads."
-        ) from None
-
-
-def _local_scheduler() -> Callable[..., Any] | None:
-    """Return the scheduler that Dask's configuration asks for in the caller's own thread."""
-    chosen = dask.config.get("scheduler", None)
-    if isinstance(chosen, str) and chosen.lower() in ("sync", "synchronous", "single-threaded"):
-        chosen = get_sync
-    return chosen if callable(chosen) else None
 
 
 def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -403,6 +386,16 @@ class ClusterExecutor(Executor):
         graph[key] = Task(key, _pack, *map(TaskRef, blocks.keys(index)))
         return self._send(graph, [key])[0]
 
+    def unread(self, blocks: Blocks, index: int) -> Handle:
+        # Dask sends a task to where its inputs lie: of blocks that one worker has read, all would
+        # be learned from there. Those that are kept lie where they lie.
+        shared = self._shared(blocks)
+        graph = blocks.culled(blocks.keys(index), without=shared)
+        if not graph.keys() >= set(blocks.keys(index)):
+            return self.block(blocks, index)
+        key = self._key("block")
+        return Task.fuse(*graph.values(), Task(key, _pack, *map(TaskRef, blocks.keys(index))))
+
     def fold(self, blocks: Blocks, indices: Sequence[int], fold: Fold, state: Any) -> Handle:
         # A chain of tasks, each folding one block into the state of the one before.
         graph = blocks.graph(indices) | self._shared(blocks)
@@ -424,7 +417,7 @@ class ClusterExecutor(Executor):
         wait_until_done(handle, self.client)
 
     def release(self, handle: Handle) -> None:
-        with suppress(AttributeError, RuntimeError):  # what a closed client raises
+        with suppress(AttributeError, RuntimeError):  # of a closed client, and of what is unread
             handle.release()
 
     def close(self) -> None:

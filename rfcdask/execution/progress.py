@@ -18,8 +18,6 @@ from typing import Any, Protocol
 
 import dask.config
 
-from rfcdask.execution.cluster import current_client
-
 QUIET_SECONDS = 2.0
 """Work shorter than this shows nothing."""
 
@@ -111,6 +109,8 @@ def _in_notebook() -> bool:
 
 def dashboard_link() -> str:
     """Return the address of the current client's dashboard, or nothing."""
+    from rfcdask.execution.cluster import current_client  # which reports its waits here
+
     link = str(getattr(current_client(), "dashboard_link", None) or "")
     # A scheduler on this machine has pages to show only with bokeh.
     if "://127.0.0.1:" in link and importlib.util.find_spec("bokeh") is None:

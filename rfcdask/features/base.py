@@ -1,9 +1,10 @@
-"""What all feature maps share: input checks, the lazy transform, names and representation."""
+"""What all feature maps share (checks, the lazy transform, representation), and the learned map."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import dask.array as da
@@ -14,9 +15,15 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from rfcdask.data.sample import check_dask_matrix, gather_finite, refuse_dask_frame
+from rfcdask.data.sample import (
+    check_container,
+    check_dask_matrix,
+    columns_by_name,
+    forget,
+    gather_finite,
+)
+from rfcdask.display import count, number
 from rfcdask.display.html import Facts, HTMLReprMixin
-from rfcdask.display.style import count, number
 from rfcdask.execution.blocks import lazy_on_dask
 from rfcdask.features.evaluators import given
 from rfcdask.features.lazy import FeatureArray
@@ -31,15 +38,15 @@ from rfcdask.kernels.arrays import (
     feature_dtype,
 )
 from rfcdask.kernels.frequencies import check_sampling
+from rfcdask.kernels.hot_loop import CosineBlock
+from rfcdask.kernels.runtime import available_cpus
 from rfcdask.kernels.seeds import draw_rows, seed_of, stream
-from rfcdask.kernels.threads import available_cpus
 
 if TYPE_CHECKING:
     from distributed import Client
 
 GAMMA_ROWS = 5000  # rows from which ``gamma="scale"`` and ``gamma="median"`` are computed
 _THREADS_FROM_VALUES = 1 << 20
-
 Evaluator = Callable[..., Array]
 """Given a block of rows (and `n_threads`, `where`), returns its features."""
 EvaluatorRecipe = tuple[Callable[..., Evaluator], tuple[Any, ...]]
@@ -78,6 +85,7 @@ class FeatureMap(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixi
             Where rows of a dask array are fetched: the given one, else the current one, else
             Dask's local scheduler.
         """
+        forget(self)
         self._check_parameters()
         X = self._check_input(X, reset=True)
         self.seed_ = seed_of(self.random_state)
@@ -173,7 +181,7 @@ class FeatureMap(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixi
         return FeatureArray.of(X, evaluator, self._n_features_out, dtype)
 
     def _check_input(self, X: Any, *, reset: bool) -> Matrix | DaskArray:
-        refuse_dask_frame(X)
+        check_container(X)
         n_dimensions = getattr(X, "ndim", 2)
         if n_dimensions != 2:
             raise ValueError(
@@ -192,7 +200,7 @@ class FeatureMap(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixi
             )
             check_finite(X)
         else:
-            X = check_dask_matrix(X)
+            X = check_dask_matrix(columns_by_name(self, X, reset=reset))
             validate_data(self, X, reset=reset, skip_check_array=True)
         if reset and X.shape[0] < 2:
             raise ValueError(
@@ -244,3 +252,71 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not whole or value < least:
         raise ValueError(f"{name}={value!r} must be a whole number of at least {least}.")
+
+
+class LearnedFeatures(FeatureMap):
+    """The features of a fitted :class:`rfcdask.KernelClassifier` or ``KernelRegressor``.
+
+    ``z_j(x) = sqrt(2 w_j / J) cos(frequencies_[:, j] . x + phases_[j])``: a map like every other,
+    with a lazy `transform`, which any other learner may use. It comes fitted, as ``features_`` of
+    the model that trained it.
+
+    Parameters
+    ----------
+    n_components : int
+    kernel, gamma, random_state
+        Of the features from which the training began.
+
+    Attributes
+    ----------
+    frequencies_ : array of shape (n_features_in_, J)
+    phases_ : array of shape (J,)
+    weights_ : array of shape (J,)
+    gamma_ : float
+    """
+
+    _learned_last = "frequencies_"
+
+    def __init__(
+        self,
+        n_components: int = 500,
+        *,
+        kernel: str | Kernel = "rbf",
+        gamma: float | str = "scale",
+        random_state: RandomState = None,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.random_state = random_state
+
+    @classmethod
+    def from_arrays(
+        cls, frequencies: Array, phases: Array, weights: Array, **parameters: Any
+    ) -> LearnedFeatures:
+        """Return a fitted map of given features."""
+        made = cls(len(phases), **parameters)
+        made.frequencies_, made.phases_, made.weights_ = frequencies, phases, weights
+        made.gamma_, made.n_features_in_ = float(made.gamma), frequencies.shape[0]
+        return made
+
+    def _check_parameters(self) -> None:
+        self._check_kernel()
+
+    def _fit(self, X: Matrix | DaskArray, y: Any, client: Client | None) -> None:
+        raise TypeError(
+            "LearnedFeatures are not fitted by themselves: fit a KernelClassifier or a "
+            "KernelRegressor and take its features_."
+        )
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.weights_)
+
+    def recipe(self) -> Callable[[np.dtype], Evaluator]:
+        """Return what makes an evaluator of a precision, in a worker without this class too."""
+        scales = np.sqrt(2 * self.weights_ / len(self.weights_))
+        return partial(CosineBlock.make, self.frequencies_, self.phases_, scales)
+
+    def _evaluator(self, dtype: np.dtype) -> Evaluator:
+        return self.recipe()(dtype)

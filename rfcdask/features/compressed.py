@@ -15,15 +15,16 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from rfcdask.data.sample import (
+    check_container,
     gather,
     gather_finite,
     lazy_column,
-    refuse_dask_frame,
     require_known_rows,
 )
-from rfcdask.display.charts import Chart, curve, error_path
+from rfcdask.display import count, number
+from rfcdask.display.charts import curve, error_path
+from rfcdask.display.drawing import Chart
 from rfcdask.display.html import Facts, render_repr
-from rfcdask.display.style import count, number
 from rfcdask.execution.progress import track
 from rfcdask.features.base import Evaluator, FeatureMap
 from rfcdask.kernels import Kernel, get_kernel
@@ -39,6 +40,8 @@ from rfcdask.kernels.arrays import (
 )
 from rfcdask.kernels.hot_loop import CosineBlock
 from rfcdask.kernels.seeds import draw_pairs, draw_parts, draw_rows, seed_of
+from rfcdask.selection.candidates import label_columns
+from rfcdask.selection.columns import SharedColumns
 from rfcdask.selection.compress import (
     Compression,
     CompressionSettings,
@@ -46,7 +49,6 @@ from rfcdask.selection.compress import (
     compress_to_sizes,
 )
 from rfcdask.selection.solvers import check_solver
-from rfcdask.selection.target import label_columns
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -264,7 +266,13 @@ class CompressedFeatures(FeatureMap):
         self._fit_sizes([self], X, y, client)
 
     def fit_sizes(
-        self, X: Any, y: Any = None, *, sizes: Sequence[int], client: Client | None = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        sizes: Sequence[int],
+        client: Client | None = None,
+        shared: SharedColumns | None = None,
     ) -> list[tuple[Self, float]]:
         """Return fitted maps of several sizes, each as `fit` would give it, by one selection.
 
@@ -274,6 +282,8 @@ class CompressedFeatures(FeatureMap):
             As in `fit`.
         sizes : sequence of int
             Values of ``n_components``.
+        shared : SharedColumns, optional
+            What other selections on the same rows have in common with this one; no pick changes.
 
         Returns
         -------
@@ -285,11 +295,11 @@ class CompressedFeatures(FeatureMap):
         for one in maps:
             one._check_parameters()
             checked, one.seed_ = one._check_input(X, reset=True), seed
-        return list(zip(maps, self._fit_sizes(maps, checked, y, client), strict=True))
+        return list(zip(maps, self._fit_sizes(maps, checked, y, client, shared), strict=True))
 
     @staticmethod
     def _fit_sizes(
-        maps: Sequence[CompressedFeatures], X: Matrix | DaskArray, y: Any, client: Client | None
+        maps: Sequence[CompressedFeatures], X: Any, y: Any, client: Any, shared: Any = None
     ) -> list[float]:
         """Fit maps that differ in size alone; returns the seconds of each."""
         self = maps[-1]
@@ -311,7 +321,7 @@ class CompressedFeatures(FeatureMap):
             memory_budget=memory_budget(),
         )
         sizes = [one._n_frequencies("n_components") for one in maps]
-        found = compress_to_sizes(*gathered, settings, sizes, track)
+        found = compress_to_sizes(*gathered, settings, sizes, track, shared)
         for one, (kept, _) in zip(maps, found, strict=True):
             one.gamma_ = self.gamma_
             one._keep(kept)
@@ -320,11 +330,9 @@ class CompressedFeatures(FeatureMap):
     def _keep(self, found: Compression) -> None:
         self.frequencies_, self.phases_ = found.frequencies, found.phases
         self.weights_, self.selected_ = found.weights, found.selected
-        path, refinement = found.path, found.refinement
+        path, refined = found.path, found.refinement
         self.error_path_ = ErrorPath(path.sizes, path.errors, found.heldout_errors)
-        self.refine_path_: RefinePath | None = None
-        if refinement is not None:
-            self.refine_path_ = RefinePath(refinement.steps, refinement.errors)
+        self.refine_path_ = None if refined is None else RefinePath(refined.steps, refined.errors)
         self.heldout_error_ = found.heldout_error
         if len(self.weights_) < self._n_frequencies("n_components") and self.tol is None:
             warnings.warn(
@@ -344,7 +352,7 @@ class CompressedFeatures(FeatureMap):
                 "label_weight=0."
             )
         y = lazy_column(y)
-        refuse_dask_frame(y, "y")
+        check_container(y, "y")
         if is_sparse(y):
             raise ValueError("y is a sparse matrix, but labels are looked at whole: y.toarray().")
         y = y if hasattr(y, "shape") else np.asarray(y)
@@ -391,8 +399,7 @@ class CompressedFeatures(FeatureMap):
         return self._chart().plot(ax)
 
     def _chart(self) -> Chart:
-        refined = getattr(self, "refine_path_", None) is not None
-        after = self.heldout_error_ if refined else None
+        after = self.heldout_error_ if getattr(self, "refine_path_", None) is not None else None
         return self.error_path_.chart(chosen=len(self.weights_), refined=after)
 
     def _facts(self) -> Facts:
@@ -411,8 +418,7 @@ class CompressedFeatures(FeatureMap):
         return len(self.weights_) * (2 if self.phases == "paired" else 1)
 
     def _evaluator(self, dtype: np.dtype) -> Evaluator:
-        paired = self.phases == "paired"
-        n = self._n_frequencies("n_candidates")
+        paired, n = self.phases == "paired", self._n_frequencies("n_candidates")
         scales = np.sqrt((1 if paired else 2) * self.weights_ / n)
         return CosineBlock.make(self.frequencies_, self.phases_, scales, dtype, paired=paired)
 

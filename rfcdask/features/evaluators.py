@@ -17,8 +17,8 @@ from rfcdask.kernels import Kernel
 from rfcdask.kernels.arrays import Array, IntArray, Matrix, check_finite
 from rfcdask.kernels.frequencies import hadamard_rows, padded_size
 from rfcdask.kernels.hot_loop import CosineBlock, draw_block
+from rfcdask.kernels.runtime import map_tiles
 from rfcdask.kernels.seeds import stream
-from rfcdask.kernels.threads import map_tiles
 
 DrawArguments = tuple[str | Kernel, float, int, int, str, str, int]
 """Kernel, gamma, columns, number of frequencies, sampling, phases and seed of a draw."""

@@ -3,7 +3,6 @@
     arrays       types of arrays, and what every block is asked: CSR or dense, all finite
     seeds        from random_state to named streams of random numbers; rows drawn and held out
     threads      one BLAS thread per tile, tiles side by side
-    distances    sums over coordinates of x - y
     exact        the kernels: exact values, spectral draws, gamma from data
     frequencies  draws of frequencies
     hot_loop     the one place where cosine features are evaluated

@@ -41,6 +41,10 @@ def to_dense(X: Matrix) -> Array:
 
 def feature_dtype(dtype: np.dtype) -> np.dtype:
     """Return the dtype of features of such data: float32 stays, small integers become float32."""
+    if dtype.kind in "mM":
+        raise ValueError(
+            f"X has dtype {dtype}, but real numbers are needed; give X.astype('float32')."
+        )
     return np.dtype(np.float64) if dtype.itemsize > 8 else np.result_type(dtype, np.float32)
 
 

@@ -14,10 +14,9 @@ import numpy as np
 from scipy import special
 
 from rfcdask.kernels.arrays import Array
-from rfcdask.kernels.compiled import compiled
 from rfcdask.kernels.exact import Kernel
+from rfcdask.kernels.runtime import compiled, one_blas_thread
 from rfcdask.kernels.seeds import stream
-from rfcdask.kernels.threads import one_blas_thread
 
 SOBOL_MAX_COLUMNS = 21_199
 """``scipy.stats.qmc.Sobol.MAXDIM - 2``; scipy.stats takes long to import, and few draws need it."""

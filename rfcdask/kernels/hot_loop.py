@@ -17,10 +17,9 @@ import numba
 import numpy as np
 
 from rfcdask.kernels.arrays import Array, IntArray, Matrix, check_finite, is_sparse
-from rfcdask.kernels.compiled import compiled
 from rfcdask.kernels.exact import Kernel, get_kernel
 from rfcdask.kernels.frequencies import Fastfood, Frequencies, draw_candidates
-from rfcdask.kernels.threads import map_tiles, one_blas_thread
+from rfcdask.kernels.runtime import compiled, map_tiles, one_blas_thread
 
 _TILE_BYTES = 1 << 20  # of the order of a second-level cache; measured, and flat around it
 

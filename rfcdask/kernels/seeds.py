@@ -86,3 +86,29 @@ def hash_rows(numbers: Array, seed: int) -> Array:
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     x ^= x >> np.uint64(31)
     return np.asarray(x)
+
+
+def epoch_groups(n_blocks: int, mixed: int, seed: int, epoch: int) -> list[list[int]]:
+    """Return the groups of block numbers of one epoch, in the order in which they are taken."""
+    rng = np.random.default_rng([seed, 1, epoch])
+    strata = [rng.permutation(part) for part in np.array_split(np.arange(n_blocks), mixed)]
+    longest = max(len(part) for part in strata)
+    return [[int(part[k]) for part in strata if k < len(part)] for k in range(longest)]
+
+
+def shuffle_rows(sizes: list[int], seed: int, epoch: int, number: int) -> tuple[Array, Array]:
+    """Return block and row of all rows of a group, shuffled together."""
+    block_of = np.repeat(np.arange(len(sizes), dtype=np.int8), sizes)
+    row_of = np.concatenate([np.arange(size, dtype=np.int32) for size in sizes])
+    order = np.random.default_rng([seed, 2, epoch, number]).permutation(len(row_of))
+    return block_of[order], row_of[order]
+
+
+def held_out_rows(size: int, fraction: float, seed: int, index: int) -> Array:
+    """Return which rows of a block are never trained on, the same in every epoch."""
+    mask = np.zeros(size, bool)
+    if fraction > 0 and size > 1:
+        count = max(1, round(fraction * size))
+        rng = np.random.default_rng([seed, 3, index])
+        mask[draw_parts(size, (count, size - count), rng)[0]] = True
+    return mask

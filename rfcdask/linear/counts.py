@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rfcdask.kernels.arrays import Array, NotFiniteError
-from rfcdask.linear.checks import check_block_weights, check_total_weight
+from rfcdask.linear.rows import (
+    ClassPredictor,
+    LinearScores,
+    check_block_weights,
+    check_total_weight,
+    encode_labels,
+    tiles,
+)
 
 MOST_SCORES = 2**20
 """Different scores that are kept as they are; more are put into about as many bins."""
@@ -45,6 +52,12 @@ class ConfusionCounts(NamedTuple):
                 "True and predicted labels cannot be compared; make them all strings or all numbers"
                 ", for instance y.astype(str)."
             ) from None
+        whole = {true.dtype.kind, predicted.dtype.kind} & {*"iu"}
+        if labels.dtype.kind == "f" and whole and np.abs(labels).max(initial=0) >= 2.0**53:
+            raise ValueError(
+                "Labels beyond 2**53 are the same as floating point; give true and predicted ones "
+                "as whole numbers."
+            )
         if labels.dtype.kind == "f" and (labels != np.floor(labels)).any():
             raise ValueError(
                 "Labels are continuous numbers, which no metric of classes can handle; use a metric"
@@ -316,12 +329,15 @@ def target_errors(y: Array, predicted: Array, weights: Array | None) -> Array:
     y, predicted = (np.asarray(a, np.float64).reshape(len(a), -1) for a in (y, predicted))
     weights = np.ones(len(y)) if weights is None else weights
     weight = weights.sum()
+    if not (np.isfinite(y).all() and np.isfinite(predicted).all()):
+        raise ValueError("Targets or predictions contain NaN or infinity; leave such rows out.")
     if weight == 0:
         return np.zeros((5, y.shape[1]))
     miss, mean = y - predicted, weights @ y / weight
-    squares = weights @ (y - mean) ** 2
+    with np.errstate(over="ignore"):  # `explained` says so
+        squares, missed = weights @ (y - mean) ** 2, weights @ miss**2
     total = np.full(len(mean), weight)
-    return np.array([total, mean, squares, weights @ miss**2, weights @ np.abs(miss)])
+    return np.array([total, mean, squares, missed, weights @ np.abs(miss)])
 
 
 def merge_errors(a: Array, b: Array) -> Array:
@@ -339,6 +355,8 @@ def explained(errors: Array) -> Array:
     Of a target that never changes all is explained, or nothing.
     """
     weight, mean, spread, miss = errors[:4]
+    if not np.isfinite(errors[:4]).all():
+        raise ValueError("y or its predictions are too large to square: divide y by its size.")
     constant = spread <= weight * (8 * np.finfo(float).eps * mean) ** 2
     share = 1.0 - miss / np.where(constant, 1.0, spread)
     return np.where(constant, (miss == 0).astype(float), share)
@@ -366,3 +384,18 @@ class FoldCounts:
         except NotFiniteError as error:
             raise error.in_block(index) from None
         return found if state is None else self.merge(state, found)
+
+
+def count_right(
+    predictor: ClassPredictor, X: Any, y: Any, weights: Array | None
+) -> ConfusionCounts:
+    """Count the rows of a block by the numbers of true and predicted class."""
+    predicted = np.concatenate([predictor.codes(rows) for rows in tiles(X)])
+    true = encode_labels(np.asarray(y), predictor.classes)
+    return ConfusionCounts.of(true, predicted, weights)
+
+
+def sum_errors(scores: LinearScores, X: Any, y: Any, weights: Array | None) -> Array:
+    """Sum the errors of predicted targets over the rows of a block."""
+    predicted = np.concatenate([scores(rows) for rows in tiles(X)])
+    return target_errors(y, predicted, weights)

@@ -18,27 +18,39 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, validate_data
 
 from rfcdask.data.sample import (
+    check_container,
     check_dask_matrix,
+    columns_by_name,
     lazy_column,
-    refuse_dask_frame,
     require_known_rows,
 )
-from rfcdask.execution.blocks import Blocks, consecutive_groups, stream_folds
+from rfcdask.execution.blocks import (
+    Blocks,
+    consecutive_groups,
+    first_rows,
+    fold_blocks,
+    stream_folds,
+)
+from rfcdask.execution.dask_internals import memory_of_machine
 from rfcdask.execution.executor import Executor
 from rfcdask.features.lazy import FeatureArray
-from rfcdask.kernels.arrays import (
-    Array,
-    DaskArray,
-    check_finite,
-    feature_dtype,
-    is_sparse,
+from rfcdask.kernels.arrays import Array, DaskArray, check_finite, feature_dtype, is_sparse
+from rfcdask.linear.moments import AddBlock, Moments
+from rfcdask.linear.rows import (
+    check_total_weight,
+    count_labels,
+    distinct_labels,
+    require_few_classes,
 )
-from rfcdask.linear.checks import check_total_weight, count_labels, distinct_labels
 
 BLOCK_BYTES = 2**24
 """Size of the blocks into which an array in memory is cut."""
 LABEL_BLOCKS = 8
 """Blocks of labels read by one task: they are small, and waiting for a store should be shared."""
+COPIES = 3
+"""Such matrices at a time, at least: the sum so far, a part, and what the solver makes of it."""
+PARTS = 64
+"""Into how many sums the blocks are folded, so that few J x J matrices travel."""
 KEEP_BYTES = 2**25
 """Codes of labels up to this size are kept: reading them again costs more than they weigh."""
 
@@ -78,7 +90,8 @@ def check_matrix(
 
     Blocks without rows, as filters leave them, are left out unless they are to be kept.
     """
-    refuse_dask_frame(X)
+    check_container(X)
+    X = columns_by_name(estimator, X, reset=reset) if columns else X
     if isinstance(X, da.Array):
         whole = X.in_blocks_of_rows() if isinstance(X, FeatureArray) else X
         matrix = check_dask_matrix(whole)
@@ -106,7 +119,7 @@ def _drop_empty_blocks(array: DaskArray) -> DaskArray:
 def _align(values: Any, X: DaskArray, name: str) -> DaskArray:
     """Return labels, targets or weights as a dask array with the row chunks of X."""
     values = lazy_column(values)
-    refuse_dask_frame(values, name)
+    check_container(values, name)
     lazy = isinstance(values, da.Array)
     if not lazy:
         values = np.asarray(values)
@@ -132,8 +145,11 @@ def _check_sample_weight(weights: Any, X: DaskArray) -> DaskArray | None:
         weights = np.full(X.shape[0], weights) if weights.ndim == 0 else weights
         check_total_weight(float(np.any(weights)))
     column = _align(weights, X, "sample_weight")
-    if column.ndim != 1:
-        raise ValueError(f"sample_weight has shape {column.shape}; give one number for each row.")
+    if column.ndim != 1 or column.dtype.kind not in "fiubO":
+        raise ValueError(
+            f"sample_weight has shape {column.shape} and dtype {column.dtype}; give one real "
+            "number for each row."
+        )
     return column
 
 
@@ -155,6 +171,11 @@ def _check_targets(y: DaskArray) -> DaskArray:
     """Return numbers, one or several for each row."""
     if y.ndim > 2:
         raise ValueError(f"y has shape {y.shape}; give one target for each row.")
+    if y.dtype.kind in "cmM":  # of which numpy would drop a part, or the unit
+        raise ValueError(
+            f"y has dtype {y.dtype}, but real numbers are needed; give for instance the seconds "
+            "since a date."
+        )
     return y if y.dtype.kind in "fiub" else y.astype(np.float64)
 
 
@@ -226,6 +247,7 @@ def read_labels(executor: Executor, y: DaskArray) -> ClassLabels:
     counter = partial(count_labels, starts=starts, keep=keep)
     found = list(chain.from_iterable(stream_folds(executor, blocks, groups, counter, ())))
     classes, _ = distinct_labels([values for values, _, _ in found])
+    require_few_classes(classes)
     check_classification_targets(np.tile(classes, 3))  # each class has several rows, it may think
     if len(classes) < 2:
         raise ValueError(
@@ -240,3 +262,62 @@ def read_labels(executor: Executor, y: DaskArray) -> ClassLabels:
         return ClassLabels(classes, counts)
     codes = [np.searchsorted(classes, values).astype(dtype)[at] for values, _, at in found]
     return ClassLabels(classes, counts, np.concatenate(codes))
+
+
+def accumulate_moments(
+    X: DaskArray,
+    y: DaskArray | None = None,
+    weights: DaskArray | None = None,
+    *,
+    classes: Array | None = None,
+    class_weights: Array | None = None,
+    validation_fraction: float = 0.0,
+    seed: int = 0,
+    client: Any = None,
+    progress: Any = None,
+) -> tuple[Moments, Moments]:
+    """Go once over all blocks and return the moments of rows learned from and held out.
+
+    With `classes`, targets are one column per class of +1 and -1, or a single one for two classes.
+    Features of a map are evaluated a few rows at a time.
+    """
+    n_targets = 0
+    if y is not None:
+        n_targets = 1 if y.ndim == 1 else int(y.shape[1])
+    if classes is not None and len(classes) > 2:
+        n_targets = len(classes)
+    fold = AddBlock(
+        n_targets,
+        first_rows(X),
+        weights is not None,
+        validation_fraction,
+        seed,
+        classes,
+        class_weights,
+    )
+    _require_room(X.shape[1], n_targets)
+    rows = X.unevaluated() if isinstance(X, FeatureArray) else X
+    nothing = Moments.empty(X.shape[1], n_targets)
+    total = (nothing, nothing)
+    for part in fold_blocks(
+        (rows, y, weights),
+        fold,
+        (None, None),
+        client,
+        "summing",
+        group_size=-(-X.numblocks[0] // PARTS),
+        progress=progress,
+    ):
+        total = (total[0].merge(part[0] or nothing), total[1].merge(part[1] or nothing))
+    return total
+
+
+def _require_room(n_columns: int, n_targets: int) -> None:
+    """Refuse columns whose products do not fit the memory, before any row is read."""
+    need, memory = 8 * COPIES * n_columns * (n_columns + n_targets), memory_of_machine()
+    if need > memory:
+        raise MemoryError(
+            f"{n_columns:,} columns make a matrix of {8 * n_columns**2 / 2**30:,.1f} GiB, of which "
+            f"{COPIES} must fit in the {memory / 2**30:,.1f} GiB of memory: use a model that is "
+            "trained by steps (SGDClassifier, SGDRegressor), or fewer columns."
+        )

@@ -7,14 +7,17 @@ of float32 rows are formed in float32, a few thousand rows at a time, and summed
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.linalg
 
 from rfcdask.features.evaluators import FeatureRows
 from rfcdask.kernels.arrays import Array
-from rfcdask.kernels.compiled import compiled
+from rfcdask.kernels.runtime import compiled
+from rfcdask.kernels.seeds import held_out_by_number
+from rfcdask.linear.rows import check_block_weights, dense, encode_labels, find_not_finite
 
 TILE = 4096
 """Rows whose products are summed in the precision of the data."""
@@ -258,3 +261,70 @@ def _intercept(moments: Moments, coef: Array, intercept: bool) -> Array:
     if not intercept:
         return np.zeros(coef.shape[1])
     return np.asarray(moments.target_mean - moments.mean @ coef)
+
+
+Split = tuple[Moments | None, Moments | None]
+"""Moments of the rows to learn from and of those held out; None stands for no rows yet."""
+
+
+@dataclass(frozen=True)
+class AddBlock:
+    """Adds one block to the moments; a pure function that travels to the workers."""
+
+    n_targets: int
+    starts: Array
+    weighted: bool
+    validation_fraction: float
+    seed: int
+    classes: Array | None
+    class_weights: Array | None
+
+    def __call__(self, state: Split, block: tuple[Any, ...], index: int) -> Split:
+        """Return the moments with those of one more block."""
+        Z = block[0] if isinstance(block[0], FeatureRows) else dense(block[0])
+        Y, weights = self._targets(block, len(Z), index)
+        start = int(self.starts[index])
+        try:
+            return self._split(state, Z, Y, weights, start)
+        except FloatingPointError:
+            raise find_not_finite(np.asarray(Z), Y, index, start) or ValueError(
+                f"Sums of squares overflow in block {index}; scale the columns of X, or y, down."
+            ) from None
+
+    def _split(
+        self, state: Split, Z: Array | FeatureRows, Y: Array, weights: Array | None, start: int
+    ) -> Split:
+        if not self.validation_fraction:
+            return _add(state[0], Z, Y, weights), state[1]
+        held_out = held_out_by_number(start, len(Z), self.validation_fraction, self.seed)
+        parts = []
+        for old, rows in zip(state, (~held_out, held_out), strict=True):
+            some = None if weights is None else weights[rows]
+            taken = Z.take(rows) if isinstance(Z, FeatureRows) else Z[rows]
+            parts.append(_add(old, taken, Y[rows], some) if rows.any() else old)
+        return parts[0], parts[1]
+
+    def _targets(self, block: tuple[Any, ...], n: int, index: int) -> tuple[Array, Array | None]:
+        weights = np.asarray(block[-1], float) if self.weighted else None
+        if weights is not None:
+            check_block_weights(weights, index)
+        if not self.n_targets:
+            return np.zeros((n, 0)), weights
+        y = np.asarray(block[1])
+        if self.classes is None:
+            return (y[:, None] if y.ndim == 1 else y).astype(float), weights
+        codes = encode_labels(y, self.classes)
+        signs = np.where(codes[:, None] == np.arange(len(self.classes)), 1.0, -1.0)
+        if self.class_weights is not None and not np.all(self.class_weights == 1.0):
+            factors = self.class_weights[codes]
+            weights = factors if weights is None else weights * factors
+        return signs[:, 1:] if self.n_targets == 1 else signs, weights
+
+
+def _add(old: Moments | None, Z: Array | FeatureRows, Y: Array, weights: Array | None) -> Moments:
+    with np.errstate(invalid="ignore", over="ignore"):
+        new = Moments.of(Z, Y, weights)
+    sums = (np.diag(new.scatter), new.cross, new.target_scatter)
+    if not all(np.isfinite(part).all() for part in sums):
+        raise FloatingPointError("sums are not finite")
+    return new if old is None else old.merge(new)

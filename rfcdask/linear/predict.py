@@ -5,55 +5,57 @@ from __future__ import annotations
 import warnings
 from functools import partial, reduce
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import dask.array as da
 import numpy as np
 from dask.delayed import delayed
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import Tags, get_tags
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from rfcdask.data.sample import gather
+from rfcdask.data.sample import check_container, forget, gather
+from rfcdask.display import count
 from rfcdask.display.html import Facts, HTMLReprMixin
-from rfcdask.display.style import count
 from rfcdask.execution.blocks import fold_blocks
+from rfcdask.features.base import check_count
 from rfcdask.features.lazy import FeatureArray
-from rfcdask.kernels.arrays import (
-    Array,
-    DaskArray,
-    check_finite,
-    feature_dtype,
-)
+from rfcdask.kernels.arrays import Array, DaskArray, check_finite, feature_dtype, missing_labels
 from rfcdask.kernels.seeds import draw_rows, seed_of, stream
-from rfcdask.linear.calibration import METHODS, Calibration
-from rfcdask.linear.checks import check_total_weight, encode_labels
 from rfcdask.linear.counts import (
     ConfusionCounts,
     FoldCounts,
     NeverPredictedWarning,
+    count_right,
     explained,
     merge_errors,
     never_predicted_message,
+    sum_errors,
 )
 from rfcdask.linear.inputs import check_data, check_matrix
 from rfcdask.linear.rows import (
+    METHODS,
+    Calibration,
     ClassPredictor,
     ClassProbabilities,
     LinearScores,
     RowFunction,
-    count_right,
+    check_total_weight,
+    encode_labels,
     on_block,
-    sum_errors,
 )
 
 SHOWN_CLASSES = 6
 """More classes than this are counted, not listed."""
 SCORED_BLOCKS = 16
 """Blocks that are scored by one task."""
+FEWEST_ROWS = 5
+"""Rows that each class must have: scikit-learn's own cross-validation wants as many."""
 NOT_NEGATIVE = Interval(Real, 0, np.inf, closed="left")
 COMMON_CONSTRAINTS: dict[str, Any] = {
     "fit_intercept": ["boolean"],
@@ -94,13 +96,17 @@ class LinearModel(HTMLReprMixin, BaseEstimator):
         if alphas is not None and not len(alphas):
             raise ValueError("alphas is empty; give at least one penalty.")
 
+    _private: ClassVar[tuple[str, ...]] = ()
+    """Names of what is learned besides attributes that end in an underscore."""
+
+    def _forget(self) -> None:
+        forget(self, *self._private)
+
     def _check_data(
         self, X: Any, y: Any, sample_weight: Any, *, reset: bool
     ) -> tuple[DaskArray, DaskArray, DaskArray | None]:
         """Return checked data to learn from, after a look at the parameters."""
         self._validate_params()
-        if reset:
-            self.__dict__.pop("calibration_", None)  # of another model
         return check_data(self, X, y, sample_weight, reset=reset)
 
     def _map_scores(self, X: Any, *, flat: bool) -> Array | DaskArray:
@@ -184,13 +190,14 @@ class LinearClassifierMixin(ClassifierMixin):
         check_is_fitted(self, "coef_")
         if method not in METHODS:
             raise ValueError(f"method={method!r} must be one of {', '.join(METHODS)}.")
+        check_count("n_rows", n_rows)
         matrix, column, _ = check_data(self, X, y, None)
         rng = stream(seed_of(random_state), "calibrate")
         rows = np.sort(draw_rows(matrix.shape[0], min(n_rows, matrix.shape[0]), rng))
         codes = encode_labels(np.asarray(gather(column, rows, client)), self.classes_)
         scores = np.asarray(gather(self.decision_function(matrix), rows, client), np.float64)
         flat = scores.reshape(len(rows), -1)
-        self.calibration_ = Calibration.of(flat, codes, len(self.classes_), method)
+        self.calibration_ = fit_calibration(flat, codes, len(self.classes_), method)
         return self
 
     def __sklearn_tags__(self) -> Tags:
@@ -218,7 +225,10 @@ class LinearClassifierMixin(ClassifierMixin):
         if first and classes is None:
             raise ValueError("classes must be passed on the first call to partial_fit.")
         if first:
-            self.classes_ = np.unique(classes)
+            found = np.unique(classes)
+            if missing_labels(found).any():
+                raise ValueError(f"classes={found.tolist()} holds a label that is no value.")
+            self.classes_ = found
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(
                 f"classes={np.unique(classes).tolist()} differ from those of the first call, "
@@ -310,6 +320,7 @@ def map_rows(
     it is that of features of such rows: float32 stays float32.
     """
     if not isinstance(X, da.Array):
+        check_container(X)
         csr = "csr" if get_tags(estimator).input_tags.sparse else False
         options = {"dtype": "numeric", "accept_sparse": csr, "ensure_all_finite": False}
         X = validate_data(estimator, X, reset=False, **options)
@@ -331,3 +342,43 @@ def _unevaluated(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the arrays with rows in the place of their features, which are evaluated in tiles."""
     X, *others = arrays
     return (X.unevaluated() if isinstance(X, FeatureArray) else X, *others)
+
+
+def fit_calibration(
+    scores: Array, codes: Array, n_classes: int, method: str, weights: Array | None = None
+) -> Calibration:
+    """Learn from scores of shape (n, outputs) and the number of each row's class."""
+    counts = np.bincount(codes, minlength=n_classes)
+    if counts.min() < FEWEST_ROWS:
+        raise ValueError(
+            f"Calibration needs {FEWEST_ROWS} rows of every class, and one has "
+            f"{counts.min()}: give more rows."
+        )
+    frozen = FrozenEstimator(_ScoresAsRows(n_classes).fit(scores))
+    fitted = CalibratedClassifierCV(frozen, method=method).fit(scores, codes, weights)
+    (whole,) = fitted.calibrated_classifiers_
+    parts = whole.calibrators
+    if method == "sigmoid":
+        slopes, offsets = np.array([(part.a_, part.b_) for part in parts], float).T
+        return Calibration(method, slopes, offsets, np.arange(1, len(parts) + 1))
+    corners = [(part.X_thresholds_, part.y_thresholds_) for part in parts]
+    found, values = (np.concatenate(side).astype(float) for side in zip(*corners, strict=True))
+    return Calibration(method, found, values, np.cumsum([len(x) for x, _ in corners]))
+
+
+class _ScoresAsRows(ClassifierMixin, BaseEstimator):
+    """A fitted classifier whose rows are scores already, as scikit-learn's calibration wants it."""
+
+    def __init__(self, n_classes: int = 2) -> None:
+        self.n_classes = n_classes
+
+    def fit(self, X: Array, y: Any = None) -> _ScoresAsRows:
+        self.classes_ = np.arange(self.n_classes)
+        self.n_features_in_ = X.shape[1]
+        return self
+
+    def decision_function(self, X: Array) -> Array:
+        return X[:, 0] if X.shape[1] == 1 else X
+
+    def predict(self, X: Array) -> Array:
+        return X.argmax(1) if X.shape[1] > 1 else (X[:, 0] > 0).astype(int)

@@ -9,15 +9,15 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from rfcdask.display.charts import Chart, curve
+from rfcdask.data.sample import require_same_columns
+from rfcdask.display import count, number
+from rfcdask.display.charts import curve
+from rfcdask.display.drawing import Chart
 from rfcdask.display.html import Facts
-from rfcdask.display.style import count, number
 from rfcdask.execution.executor import open_executor
 from rfcdask.kernels.arrays import DaskArray
 from rfcdask.kernels.seeds import seed_of
-from rfcdask.linear.accumulate import accumulate_moments
-from rfcdask.linear.checks import check_total_weight
-from rfcdask.linear.inputs import ClassLabels, read_labels
+from rfcdask.linear.inputs import ClassLabels, accumulate_moments, read_labels
 from rfcdask.linear.moments import Moments, choose_alpha, solve_ridge
 from rfcdask.linear.predict import (
     COMMON_CONSTRAINTS,
@@ -26,6 +26,7 @@ from rfcdask.linear.predict import (
     LinearModel,
     LinearRegressorMixin,
 )
+from rfcdask.linear.rows import check_total_weight
 
 
 class BaseRidge(LinearModel):
@@ -47,6 +48,7 @@ class BaseRidge(LinearModel):
         check_is_fitted(other)
         if not np.array_equal(getattr(self, "classes_", 0), getattr(other, "classes_", 0)):
             raise ValueError("Both models must know the same classes to be merged.")
+        require_same_columns(self, other)
         return self._solve(self.moments_.merge(other.moments_))
 
     def plot(self, ax: Any = None) -> Any:
@@ -173,6 +175,7 @@ class Ridge(LinearRegressorMixin, BaseRidge):
         client : distributed.Client, optional
             Where to compute: this client, else the current one, else local threads.
         """
+        self._forget()
         return self._add_rows(X, y, sample_weight, client, None)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> Self:
@@ -233,6 +236,7 @@ class RidgeClassifier(LinearClassifierMixin, BaseRidge):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> Self:
         """Sum over all rows and solve; see :meth:`Ridge.fit`."""
+        self._forget()
         matrix, column, weights = self._check_data(X, y, sample_weight, reset=True)
         with open_executor(client) as executor:
             labels = read_labels(executor, column)

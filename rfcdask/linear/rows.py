@@ -1,4 +1,6 @@
-"""What is made of the rows of a block, a few at a time: scores, classes, probabilities and counts.
+"""The rows of one block: what is asked of them before learning, and what is made of them.
+
+Scores, classes and probabilities are computed a few rows at a time.
 
 Worker processes need these and no estimator: nothing here imports scikit-learn or Dask.
 """
@@ -6,7 +8,7 @@ Worker processes need these and no estimator: nothing here imports scikit-learn 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.special
@@ -20,12 +22,9 @@ from rfcdask.kernels.arrays import (
     check_finite,
     feature_dtype,
     is_sparse,
+    missing_labels,
+    to_dense,
 )
-from rfcdask.linear.checks import dense, encode_labels
-from rfcdask.linear.counts import ConfusionCounts, target_errors
-
-if TYPE_CHECKING:
-    from rfcdask.linear.calibration import Calibration
 
 TILE_ROWS = 2048
 """Rows whose features are in memory at a time."""
@@ -108,12 +107,17 @@ class ClassProbabilities(LinearScores):
         scores = super().__call__(X)
         if self.calibration is not None:
             return self.calibration(scores).astype(scores.dtype)
-        if self.softmax:
-            return np.asarray(scipy.special.softmax(scores, axis=1))
-        share = scipy.special.expit(scores)
-        if scores.shape[1] == 1:
-            return np.hstack([1 - share, share])
-        return np.asarray(share / np.maximum(share.sum(1, keepdims=True), 1e-30))
+        return probabilities_of(scores, self.softmax)
+
+
+def probabilities_of(scores: Array, softmax: bool) -> Array:
+    """Return the probabilities (n, classes) of logistic scores, all at once or against the rest."""
+    if softmax:
+        return np.asarray(scipy.special.softmax(scores, axis=1))
+    share = scipy.special.expit(scores)
+    if scores.shape[1] == 1:
+        return np.hstack([1 - share, share])
+    return np.asarray(share / np.maximum(share.sum(1, keepdims=True), 1e-30))
 
 
 class OnFeatures:
@@ -148,16 +152,162 @@ class OnFeatures:
         return np.concatenate([function(features(X[i : i + TILE_ROWS])) for i in starts])
 
 
-def count_right(
-    predictor: ClassPredictor, X: Any, y: Any, weights: Array | None
-) -> ConfusionCounts:
-    """Count the rows of a block by the numbers of true and predicted class."""
-    predicted = np.concatenate([predictor.codes(rows) for rows in tiles(X)])
-    true = encode_labels(np.asarray(y), predictor.classes)
-    return ConfusionCounts.of(true, predicted, weights)
+MAX_CLASSES = 10_000
+"""More distinct labels than this are taken for numbers that somebody meant to regress on."""
 
 
-def sum_errors(scores: LinearScores, X: Any, y: Any, weights: Array | None) -> Array:
-    """Sum the errors of predicted targets over the rows of a block."""
-    predicted = np.concatenate([scores(rows) for rows in tiles(X)])
-    return target_errors(y, predicted, weights)
+def dense(block: Any) -> Array:
+    """Return a block as the C-ordered, aligned float array the kernels read.
+
+    Arrays that came over the network may start at any byte: numpy then takes other ways through
+    a product, which end in other bits.
+    """
+    array = np.require(to_dense(block), requirements=["C_CONTIGUOUS", "ALIGNED"])
+    return array.astype(feature_dtype(array.dtype), copy=False)
+
+
+def encode_labels(y: Array, classes: Array) -> Array:
+    """Return the number of each label among the sorted classes, or name labels that are not."""
+    if np.result_type(classes, y).kind == "f" and classes.dtype.kind in "iu":
+        _require_exact(classes)
+    codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    wrong = classes[codes] != y
+    if np.any(wrong):
+        strange = np.unique(np.asarray(y)[wrong])[:5].tolist()
+        known = ", ".join(repr(value) for value in classes[:6].tolist())
+        known += ", ..." if len(classes) > 6 else ""
+        raise ValueError(
+            f"y holds labels {strange} that the model was not fitted on "
+            f"(it knows {known}); fit on all labels, or leave such rows out."
+        )
+    return codes.astype(np.int64)
+
+
+def _require_exact(classes: Array) -> None:
+    """Refuse to compare whole numbers with floats that cannot tell them apart."""
+    if len(classes) and max(abs(int(classes[0])), abs(int(classes[-1]))) > 2**53:
+        raise ValueError(
+            "y is compared as floating point with classes beyond 2**53, where neighbours are the "
+            f"same; give y as {classes.dtype}."
+        )
+
+
+def check_block_weights(weights: Array, index: int) -> None:
+    """Raise on sample weights of a block that are negative or no numbers."""
+    wrong = ~(np.isfinite(weights) & (weights >= 0))
+    if wrong.any():
+        raise ValueError(
+            f"sample_weight is negative or not finite in block {index}, row "
+            f"{int(np.argmax(wrong))} of the block; weights must be finite and at least 0."
+        )
+
+
+def check_total_weight(weight: float) -> None:
+    """Raise when no row counts."""
+    if not weight > 0:
+        raise ValueError("Sample weights are all zero; some rows must count.")
+
+
+def check_mean_weight(weight: float, n_rows: float) -> None:
+    """Raise when the weights of all rows are too small or too large for steps in float32."""
+    check_total_weight(weight)
+    if not 1e-20 < weight / n_rows < 1e20:
+        raise ValueError(
+            f"The weights of rows and classes have a mean of {weight / n_rows:.3g}, and training "
+            "needs one between 1e-20 and 1e20; divide them by their mean."
+        )
+
+
+def not_finite_error(
+    name: str, index: int, row: int, first_row: int, column: int | None = None
+) -> ValueError:
+    """Return the error that says where a value of X or y is NaN or infinite."""
+    where = "" if column is None else f", column {column}"
+    return ValueError(
+        f"{name} is NaN or infinite in block {index}, row {row} of the block "
+        f"(row {first_row + row} of {name}{where}); remove or replace such rows before training."
+    )
+
+
+def find_not_finite(X: Array, y: Array | None, index: int, first_row: int) -> ValueError | None:
+    """Return an error naming the first value of a block that is not finite, or None."""
+    for name, array in (("X", X), ("y", y)):
+        if array is None or array.dtype.kind != "f" or np.isfinite(array).all():
+            continue
+        row, column = np.argwhere(~np.isfinite(array.reshape(len(array), -1)))[0]
+        place = int(column) if array.ndim > 1 else None
+        return not_finite_error(name, index, int(row), first_row, place)
+    return None
+
+
+def count_labels(state: Any, block: tuple[Any, ...], index: int, starts: Array, keep: bool) -> Any:
+    """Add the labels of a block, how often each occurs, and where if they are to be kept."""
+    y = np.asarray(block[0])
+    missing = missing_labels(y)
+    if missing.any():
+        raise not_finite_error("y", index, int(np.argmax(missing)), int(starts[index]))
+    values, amounts = distinct_labels([y], f" (block {index})")
+    require_few_classes(values, f" in block {index}")
+    places = None
+    if keep:
+        places = np.searchsorted(values, y).astype(np.min_scalar_type(len(values)))
+    return (*state, (values, amounts, places))
+
+
+def require_few_classes(classes: Array, where: str = "") -> None:
+    """Raise where so many labels differ that they are most likely numbers."""
+    if len(classes) > MAX_CLASSES:
+        raise ValueError(
+            f"y has more than {MAX_CLASSES} distinct labels{where}. Unknown label type: "
+            "continuous; use a regressor, or group the labels."
+        )
+
+
+def distinct_labels(labels: list[Array], where: str = "") -> tuple[Array, Array]:
+    """Return the distinct labels, sorted, and how often each occurs."""
+    try:
+        values, amounts = np.unique(np.concatenate(labels), return_counts=True)
+    except TypeError:
+        raise ValueError(
+            f"y mixes labels that cannot be compared{where}; make them all strings or all "
+            "numbers, for instance y.astype(str)."
+        ) from None
+    return values, amounts
+
+
+METHODS = ("sigmoid", "isotonic")
+
+
+class Calibration(NamedTuple):
+    """How scores become probabilities: of each class against the rest, of two classes the second.
+
+    Attributes
+    ----------
+    method : {"sigmoid", "isotonic"}
+    scores, values : arrays
+        For "sigmoid" slopes and offsets, one per class; for "isotonic" the corners of the
+        staircase of all classes, one after another.
+    ends : array of int
+        Where the corners of each class end.
+    """
+
+    method: str
+    scores: Array
+    values: Array
+    ends: Array
+
+    def __call__(self, scores: Array) -> Array:
+        """Return probabilities of shape (n, classes) of scores of shape (n, outputs)."""
+        made = np.stack([self._of_class(k, column) for k, column in enumerate(scores.T)], axis=1)
+        if made.shape[1] == 1:
+            return np.hstack([1 - made, made])
+        total = made.sum(1, keepdims=True)
+        even = np.full_like(made, 1 / made.shape[1])  # of classes that are all impossible
+        return np.clip(np.divide(made, total, out=even, where=total > 0), 0.0, 1.0)
+
+    def _of_class(self, k: int, scores: Array) -> Array:
+        scores = scores.astype(np.float64)
+        if self.method == "sigmoid":
+            return np.asarray(scipy.special.expit(-(self.scores[k] * scores + self.values[k])))
+        part = slice(self.ends[k - 1] if k else 0, self.ends[k])
+        return np.interp(scores, self.scores[part], self.values[part])

@@ -24,10 +24,18 @@ UNFINISHED = ".unfinished"
 """What the name of an output ends in while it is written beside its place."""
 PARTIAL = ".partial"  # what the name of a file ends in while it is written; as zarr ends them too
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 NO_NAME = (errno.ENAMETOOLONG, errno.ELOOP)
 """What is said of a name that no file can have, or of links that lead back to themselves."""
+_SENTENCES = {
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG): (
+        "no space left for {place} ({why}): what is whole stays; make room and {again}."
+    ),
+    (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST): (
+        "no right to write to {place} ({why}): what is whole stays; change the rights or the "
+        "destination and {again}."
+    ),
+    NO_NAME: "{place} cannot be written ({why}): choose another destination and {again}.",
+}
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 """What file systems say that know no locks, such as Lustre mounted without them."""
 
@@ -43,38 +51,20 @@ class DestinationError(OSError):
 def disk_errors(
     place: object, again: str = "call the same again", kind: type[Exception] | None = None
 ) -> Iterator[None]:
-    """Turn failures of the disk into sentences that say what to do.
+    """Turn failures of the disk under `place` into sentences that say how to go on.
 
-    Parameters
-    ----------
-    place : object
-        What is written, for the message.
-    again : str
-        How to go on when there is room.
-    kind : exception type, optional
-        What to raise; a `DestinationError` unless given.
+    They are raised as `kind`, a `DestinationError` unless given.
     """
     try:
         yield
     except OSError as error:
-        if error.errno in _NO_SPACE:
-            said = (
-                f"no space left for {place} ({os.strerror(error.errno)}): what is whole stays; "
-                f"make room and {again}."
-            )
-        elif error.errno in _NO_RIGHT:
-            said = (
-                f"no right to write to {place} ({os.strerror(error.errno)}): what is whole "
-                f"stays; change the rights or the destination and {again}."
-            )
-        elif error.errno in NO_NAME:
-            said = (
-                f"{place} cannot be written ({os.strerror(error.errno)}): choose another "
-                f"destination and {again}."
-            )
-        else:
-            raise
-        raise (DestinationError(error.errno, said) if kind is None else kind(said)) from error
+        for numbers, sentence in _SENTENCES.items():
+            if error.errno in numbers:
+                why = os.strerror(error.errno)
+                said = sentence.format(place=place, why=why, again=again)
+                made = DestinationError(error.errno, said) if kind is None else kind(said)
+                raise made from error
+        raise
 
 
 def require_flag(name: str, value: Any) -> None:

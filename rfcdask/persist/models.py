@@ -10,6 +10,7 @@ step, with a ``model.json`` that names them in order.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import math
@@ -31,36 +32,36 @@ from rfcdask._version import __version__
 from rfcdask.kernels.arrays import Array, is_sparse
 from rfcdask.persist.files import (
     atomic_folder,
+    discard,
     disk_errors,
     exclusive_lock,
     follow_link,
     lock_path,
     require_flag,
 )
-from rfcdask.persist.parameters import decode, encode
-from rfcdask.persist.shapes import check_state
+from rfcdask.persist.state import check_state, decode, encode
 from rfcdask.persist.untrusted import check_zarr, faults_as, read_json, require_plain
 
 FORMAT = 2  # raised whenever older versions could not read what is written; 2 knows pipelines
-_JSON, _ARRAYS = "model.json", "arrays.zarr"
+_OWN = _JSON, _ARRAYS, _STEP = "model.json", "arrays.zarr", "step"
 _TRIALS = 3  # how often a model is read again that another took the place of meanwhile
 PERSISTABLE = {
     "RandomFeatures": "rfcdask.features.baselines",
     "CompressedFeatures": "rfcdask.features.compressed",
     "JLFeatures": "rfcdask.features.baselines",
     "NystroemFeatures": "rfcdask.features.baselines",
-    "LearnedFeatures": "rfcdask.features.learned",
+    "LearnedFeatures": "rfcdask.features.base",
     "KernelClassifier": "rfcdask.linear.kernel.estimators",
     "KernelRegressor": "rfcdask.linear.kernel.estimators",
     "SGDClassifier": "rfcdask.linear.sgd.estimators",
     "SGDRegressor": "rfcdask.linear.sgd.estimators",
     "Ridge": "rfcdask.linear.ridge",
     "RidgeClassifier": "rfcdask.linear.ridge",
-    "Standardizer": "rfcdask.linear.standardize",
+    "Standardizer": "rfcdask.linear.transform",
     "TableEncoder": "rfcdask.data.tables.encoder",
-    "PCA": "rfcdask.linear.pca",
+    "PCA": "rfcdask.linear.transform",
     "Moments": "rfcdask.linear.moments",
-    "Calibration": "rfcdask.linear.calibration",
+    "Calibration": "rfcdask.linear.rows",
     "ErrorPath": "rfcdask.features.compressed",
     "RefinePath": "rfcdask.features.compressed",
     # Those of scikit-learn whose state is plain arrays; others keep private state of any kind.
@@ -106,6 +107,7 @@ def save(
         lock = lock_path(Path(os.path.realpath(target)))
         with exclusive_lock(lock, other), atomic_folder(target) as work:
             _require_free(target, overwrite)  # nobody else puts one there from now on
+            _remove_left_over(target, work)
             _write(obj, work, about)
 
 
@@ -115,6 +117,14 @@ def _require_free(target: Path, overwrite: bool) -> None:
             f"{target} exists already; choose another path"
             + (", or pass overwrite=True." if _is_model(target) else ": it is not a saved model.")
         )
+
+
+def _remove_left_over(target: Path, work: Path) -> None:
+    """Remove what a save that was killed left beside its target; the lock says that it is over."""
+    for folder in target.parent.glob(glob.escape(f".{target.name}-") + "[0-9a-f]" * 8):
+        ours = folder != work and folder.is_dir() and not folder.is_symlink()
+        if ours and {part.name.split("-")[0] for part in folder.iterdir()} <= {*_OWN}:
+            discard(folder)
 
 
 def saved_class(name: str) -> Callable[..., Any]:
@@ -256,7 +266,7 @@ def _steps(record: dict[str, Any], folder: Path) -> list[tuple[str, Path, str]]:
 
 
 def _step_folder(index: int) -> str:
-    return f"step-{index}"
+    return f"{_STEP}-{index}"
 
 
 def _damage_of(what: Any) -> AbstractContextManager[None]:
@@ -339,7 +349,15 @@ def _write_array(group: zarr.Group, name: str, values: Array) -> Any:
     if values.dtype.kind in "OUS":
         if not all(isinstance(item, (str, np.str_)) for item in values.ravel()):
             raise ValueError(f"{name} holds objects that cannot be saved without pickle.")
-        return {"strings": values.tolist()}
+        listed = values.tolist()
+        if _strings(listed).tolist() != listed:  # numpy's text ends at its last sign that is no NUL
+            raise ValueError(f"{name} holds text that ends in NUL, which would be lost.")
+        return {"strings": listed}
+    if values.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{name} holds {values.dtype}, and models hold numbers and text: fit on labels of "
+            "these, for instance y.astype(str)."
+        )
     if not _is_finite(values):
         raise ValueError(f"{name} holds values that are not finite; fit the model again.")
     array = group.create_array(

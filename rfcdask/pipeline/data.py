@@ -1,4 +1,4 @@
-"""The first phases: rows on disk, what follows from their number and kind, and what it will take.
+"""The first phases: rows on disk, what follows from their number and kind, plan, sample, kernel.
 
 What was left open in the settings is settled here, once, and recorded with the data.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from dask.utils import parse_bytes
@@ -21,19 +21,28 @@ from rfcdask.data import (
     synthetic,
 )
 from rfcdask.data.dataset import describe_store
-from rfcdask.data.ingest.ingest import stays_sparse
+from rfcdask.data.ingest import stays_sparse
 from rfcdask.data.location import Location, is_url
-from rfcdask.data.sources.base import Survey
-from rfcdask.data.sources.detect import detect_format, expand, open_zarr, opened_source
-from rfcdask.data.sources.labels import Labels
-from rfcdask.evaluation.scorers import check_scoring
-from rfcdask.features.methods import METHODS
+from rfcdask.data.sample import gather, gather_finite
+from rfcdask.data.sources import detect_format, expand, open_zarr, opened_source
+from rfcdask.data.sources.base import Labels, Survey
+from rfcdask.evaluation.compare import (
+    Split,
+)
+from rfcdask.evaluation.tuning import tune
+from rfcdask.features import METHODS
+from rfcdask.kernels import get_kernel, resolve_gamma
+from rfcdask.kernels.arrays import to_dense
+from rfcdask.kernels.seeds import draw_rows, stream
+from rfcdask.linear import check_scoring
 from rfcdask.linear.kernel.base import default_epochs
 from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES
-from rfcdask.linear.standardize import wants_standardizing
-from rfcdask.pipeline.context import CALIBRATION_ROWS, Context
+from rfcdask.linear.transform import wants_standardizing
 from rfcdask.pipeline.settings import Settings
 from rfcdask.planning import plan
+
+if TYPE_CHECKING:
+    from rfcdask.pipeline.phases import Context
 
 SIZES = (50, 100, 300)
 CANDIDATES = 5000
@@ -50,6 +59,10 @@ FEWEST_ROWS = 20
 PROJECTED, WIDEST_SPARSE = 500, 2000
 """Columns that maps see of sparse rows with more than so many, through a random projection: the
 frequencies of 5,000 candidates on 50,000 columns would take a gigabyte."""
+GAMMA_ROWS = 5000
+TUNE_ROWS = 3000
+CALIBRATION_ROWS = 20_000
+"""Most rows on which probabilities are learned."""
 EPOCHS = 3
 
 
@@ -145,16 +158,13 @@ def _dataset(run: Context) -> tuple[Dataset, str]:
     return read, str(place)
 
 
-def _is_narrowed(survey: Survey, run: Context) -> bool:
-    """Whether rows are projected on their way to disk, or from sparse rows on it to the maps."""
-    return run.settings.project is not None or stays_sparse(survey, run.settings.sparse)
-
-
 def _check_survey(survey: Survey, run: Context) -> None:
     """Refuse rows that cannot be used before they are written."""
-    name = _name(run.source)
+    name, settings = _name(run.source), run.settings
     _check_labels(run, survey.labels, None, name)
-    if run.compares and survey.n_columns > WIDEST and not _is_narrowed(survey, run):
+    # Rows are projected on their way to disk, or from sparse rows on it to the maps.
+    narrowed = settings.project is not None or stays_sparse(survey, settings.sparse)
+    if run.compares and survey.n_columns > WIDEST and not narrowed:
         raise DataError(
             f"{name} has {survey.n_columns:,} columns, too many for dense rows: pass project=250 "
             "to project them to 250."
@@ -353,5 +363,57 @@ def make_plan(run: Context) -> dict[str, Any]:
     )
     if not run.ignore_plan:
         found.check()
-    planned: dict[str, Any] = found.to_dict()
-    return planned
+    return found.to_dict()
+
+
+def draw_sample(run: Context) -> dict[str, Any]:
+    """Fetch rows to learn from, and rows held out where maps are compared, and keep them."""
+    X, y = _drawn(run, run.train, run.used["compare_rows"], "train sample")
+    # Neighbours on disk may be alike: in random order any beginning of the rows is a sample.
+    order = stream(run.settings.random_state, "order").permutation(len(X))
+    test: Any = None
+    labels: Any = None
+    if run.compares:
+        test, labels = _drawn(run, run.test, run.used["compare_test_rows"], "test sample")
+    run.keep_sample(Split(X[order], None if y is None else y[order], test, labels))
+    return {"rows": len(X), "test_rows": 0 if labels is None else len(labels)}
+
+
+def _drawn(run: Context, part: Any, size: int, purpose: str) -> tuple[Any, Any]:
+    rows = np.sort(draw_rows(part.shape[0], size, stream(run.settings.random_state, purpose)))
+    labels = None if part.y is None else gather(part.y, rows, run.client)
+    return to_dense(gather_finite(part.X, rows, run.client)), labels
+
+
+def settle_kernel(run: Context) -> dict[str, Any]:
+    """Find the kernel's width by its rule, or by cross-validation on training rows."""
+    rule, name = run.settings.gamma, run.settings.kernel
+    if rule == "tune":
+        return {"name": name, "gamma": _tuned_gamma(run), "rule": "tuned"}
+    rows = run.sample.X[:GAMMA_ROWS]
+    try:
+        gamma = resolve_gamma(rule, get_kernel(name), rows)
+    except ValueError:
+        if rule != "median":
+            raise
+        # Half of all pairs are equal, as in tables of few switches; their spread still tells.
+        rule, gamma = "scale", resolve_gamma("scale", get_kernel(name), rows)
+    return {"name": name, "gamma": gamma, "rule": rule if isinstance(rule, str) else "given"}
+
+
+def _tuned_gamma(run: Context) -> float:
+    judge = run.judge
+    without_proba = judge.scoring not in ("neg_log_loss", "neg_brier_score")
+    n_rows = min(TUNE_ROWS, len(run.sample.X))
+    found = tune(
+        run.sample.X[:n_rows],
+        run.sample.y[:n_rows],
+        kernel=run.settings.kernel,
+        n_rows=n_rows,
+        strategy="halving",
+        scoring=judge.scoring if without_proba else None,
+        class_weight=judge.class_weight,
+        random_state=run.settings.random_state,
+        client=run.client,
+    )
+    return float(found.gamma)

@@ -8,7 +8,7 @@ import os
 import shlex
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -265,6 +265,27 @@ def read_json(path: Path, *needed: str) -> dict[str, Any]:
         return found
 
 
+def read_results(path: Path) -> dict[str, object]:
+    """Read results.json, or say what is wrong with the file."""
+
+    def no_json(why: str) -> ValueError:
+        return ValueError(f"{path} is no JSON ({why}): give a results.json.")
+
+    with untrusted.faults_as(no_json, FileNotFoundError):
+        found = untrusted.read_json(path)
+    number = found.get("format") if isinstance(found, dict) else None
+    if not isinstance(number, int) or not isinstance(found.get("data"), dict):
+        raise ValueError(
+            f"{path} does not hold results: give the results.json of 'rfcdask run' or the file of "
+            "'rfcdask compare --out'."
+        )
+    if number > RESULTS_FORMAT:
+        raise ValueError(
+            f"{path} has format {number}, this version reads {RESULTS_FORMAT}: update rfcdask."
+        )
+    return dict(found)
+
+
 def damage_of(path: Path, remedy: str | None = None) -> AbstractContextManager[None]:
     """Say of every fault in the block that a file of the run is damaged."""
     remedy = remedy or "remove it and call again (rfcdask run with --resume) to make it again"
@@ -277,12 +298,12 @@ def plain(value: Any) -> Any:
     """Return a value made of what JSON knows; numbers that are not finite become null."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set)):
-        return [plain(item) for item in value]
     if hasattr(value, "tolist"):  # numpy arrays and numbers
         return plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
+    if isinstance(value, Iterable):
+        return [plain(item) for item in value]
     return os.fspath(value) if isinstance(value, os.PathLike) else str(value)

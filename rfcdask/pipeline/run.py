@@ -15,13 +15,12 @@ import dask.config
 
 from rfcdask._version import __version__
 from rfcdask.data.location import is_url, require_shared
-from rfcdask.data.sources.detect import expand
+from rfcdask.data.sources import expand
 from rfcdask.execution.cluster import chosen_scheduler, connect, share_threads
 from rfcdask.persist import untrusted
 from rfcdask.persist.files import UNFINISHED, disk_errors, follow_link, restore_backup
 from rfcdask.persist.models import load, save
 from rfcdask.persist.untrusted import HIDDEN, redacted
-from rfcdask.pipeline.context import Context, MemoryMeter, Say
 from rfcdask.pipeline.data import absolute, identity
 from rfcdask.pipeline.folder import (
     FORMAT,
@@ -33,7 +32,16 @@ from rfcdask.pipeline.folder import (
     read_json,
     write_json,
 )
-from rfcdask.pipeline.phases import PHASES, Phase, phases_of_fit, run_phases, write_results
+from rfcdask.pipeline.phases import (
+    PHASES,
+    Context,
+    MemoryMeter,
+    Phase,
+    Say,
+    phases_of_fit,
+    run_phases,
+    write_results,
+)
 from rfcdask.pipeline.settings import (
     READING,
     STORING,
@@ -259,13 +267,14 @@ def _working_in(folder: RunFolder, progress: Any) -> Iterator[None]:
     """Make the folder and keep others out; one that does not stay is not left for nothing."""
     shown = {} if progress is None else {"rfcdask.progress": progress}
     with disk_errors(folder.path), dask.config.set(shown):
+        is_new = not folder.path.exists()
         for place in (folder.final, folder.path):
             place.mkdir(parents=True, exist_ok=True)
         try:
             with folder.locked():
                 yield
         finally:
-            if folder.final_model is not None or folder.path != folder.final:
+            if is_new or folder.final_model is not None or folder.path != folder.final:
                 with suppress(OSError):  # unless something lies there
                     folder.path.rmdir()
 

@@ -15,8 +15,8 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rfcdask.evaluation.scorers import SCORERS
-from rfcdask.features.methods import LABEL_WEIGHT, METHODS, NEIGHBOURS
+from rfcdask.features import LABEL_WEIGHT, METHODS, NEIGHBOURS
+from rfcdask.linear import SCORERS
 from rfcdask.persist.untrusted import faults_as, read_text
 
 KERNELS = ("rbf", "laplacian", "cauchy", "matern12", "matern32", "matern52")
@@ -107,13 +107,15 @@ def _is_a(*types: type) -> Callable[[Any], Any]:
 
 
 def _column(value: Any) -> Any:
+    if isinstance(value, list | tuple) and value:
+        return [_is_a(str, int)(one) for one in value]
     return value if value is False else _is_a(str, int)(value)
 
 
 def _columns(value: Any) -> dict[str, Any]:
     """Read what was decided of columns, so that nobody needs the file any more."""
     from rfcdask.data.errors import DataError
-    from rfcdask.data.tables.spec import read_choices
+    from rfcdask.data.tables import read_choices
 
     try:
         return read_choices(value).to_json()
@@ -141,7 +143,7 @@ NOT_NEGATIVE = Kind(lambda value: _number(value, zero=True), "a number of at lea
 FLAG = Kind(_is_a(bool), "true or false")
 AUTO_FLAG, MAYBE_FLAG = _or(FLAG, "auto"), _or(FLAG, None)
 TEXT = _or(Kind(_is_a(str), "text"), None)
-COLUMN = _or(Kind(_column, "a column's name or number, or false"), None)
+COLUMN = _or(Kind(_column, "a column's name or number, several of them, or false"), None)
 SIZE = Kind(_size, "a size such as 16MB")
 SHARE = _or(Kind(_share, "a share below 1, a number of rows"), "auto", None)
 GAMMA = _or(POSITIVE, "scale", "median", "tune")
@@ -170,7 +172,7 @@ class Settings:
 
     random_state: int = _setting(0, WHOLE, "seed of everything that is drawn")
     rows: int = _setting(1_000_000, COUNT, "rows of the data made when no file is given")
-    label: Any = _setting(None, COLUMN, "label column by name or number, where unclear")
+    label: Any = _setting(None, COLUMN, "label column by name or number, or several targets")
     columns: Any = _setting(None, _or(COLUMNS, None), "TOML file of the kinds of columns")
     format: str | None = _setting(None, _or(one_of(FORMATS), None), "format, where unclear")
     delimiter: str | None = _setting(None, TEXT, "between the fields of a CSV file")
@@ -225,8 +227,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for known in fields(self):
-            value = check(known.name, getattr(self, known.name))
-            object.__setattr__(self, known.name, value)
+            object.__setattr__(self, known.name, check(known.name, getattr(self, known.name)))
         if self.method in METHODS and self.method not in self.methods:
             object.__setattr__(self, "methods", [*self.methods, self.method])
         if self.C is not None and self.alpha != "auto":
@@ -262,8 +263,7 @@ def renamed(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def kind_of(name: str) -> Kind:
     """Return what a setting takes."""
-    kind: Kind = Settings.__dataclass_fields__[name].metadata["kind"]
-    return kind
+    return Settings.__dataclass_fields__[name].metadata["kind"]
 
 
 def about(name: str) -> str:

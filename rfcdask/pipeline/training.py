@@ -1,19 +1,31 @@
-"""The phases that go over all rows: a linear baseline, the final model, and its score."""
+"""The later phases: features chosen, maps compared, models trained on all rows, and scored."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import dask.config
 import numpy as np
 from sklearn.pipeline import Pipeline
 
 from rfcdask.data import Dataset
 from rfcdask.data.columns import training_data_record
-from rfcdask.data.tables.spec import TableSpec
+from rfcdask.data.tables import TableSpec
+from rfcdask.evaluation.compare import (
+    Split,
+    fit_sizes,
+    make_method,
+    measure,
+    measure_boosting,
+)
 from rfcdask.evaluation.evaluate import Evaluation, measured
 from rfcdask.evaluation.importance import permutation_importance
+from rfcdask.execution.progress import Reporter, track
+from rfcdask.features import METHODS, NEIGHBOURS
 from rfcdask.linear import (
     KernelClassifier,
     KernelRegressor,
@@ -21,18 +33,172 @@ from rfcdask.linear import (
     SGDRegressor,
 )
 from rfcdask.persist.models import load, save
-from rfcdask.pipeline.context import Context
-from rfcdask.pipeline.maps import map_path
-from rfcdask.pipeline.report.metric import Metric
+from rfcdask.pipeline.data import ERROR_ROWS
+from rfcdask.pipeline.folder import plain, read_json, write_json
+from rfcdask.pipeline.report import Metric
+
+if TYPE_CHECKING:
+    from rfcdask.pipeline.phases import Context
 
 LOSSES = {"svm": "hinge", "logistic": "log_loss"}
 CHECKPOINT_EVERY = 32
 POINTS = 1000
 """Rows held out whose numbers are drawn against those that the model predicts."""
 REPEATS, IMPORTANCE_ROWS, VISITS = 3, 5000, 1_000_000
-"""How often columns are mixed up, on how many rows, and how many rows are predicted for it."""
+"""How often columns are permuted, on how many rows, and how many rows are predicted for it."""
+CONFIRM_FROM = 2000
+"""From so many held-out rows on, half of them confirm what the other half chose."""
 LINEAR_EPOCHS = 5
 """Passes of the linear model on sparse columns."""
+
+
+def _fit_sizes(run: Context, method: str, sizes: Sequence[int]) -> Iterator[tuple[int, Any, float]]:
+    """Fit a map on the sample at each size; yields the size, the map and the seconds it took."""
+    used, kernel = run.used, run.product("kernel")
+    unfitted = make_method(
+        method,
+        max(sizes),
+        run.judge,
+        kernel=kernel["name"],
+        gamma=kernel["gamma"],
+        given_gamma=used["gamma"],
+        random_state=run.settings.random_state,
+        **{name: used[name] for name in ("n_candidates", "label_weight", "n_rows", "refine")},
+    )
+    with dask.config.set(scheduler="threads"):  # rows are in memory, and stay here
+        yield from fit_sizes(unfitted, sizes, run.sample, shared=run.shared)
+
+
+def map_path(run: Context, method: str, size: int) -> Path:
+    """Return where a fitted map that is needed again is kept."""
+    return run.folder.maps / f"{method}-{size}"
+
+
+def select(run: Context) -> dict[str, Any]:
+    """Choose the features of the final model, or ours for a comparison, and keep their errors."""
+    size, method = run.n_components, "compressed" if run.compares else run.used["method"]
+    # One selection serves all sizes that are compared.
+    compared = run.compares and method in run.used["methods"]
+    sizes = run.used["sizes"] if compared else [size]
+    took = {}
+    with track("choosing features", None, "maps") as reporter:
+        reporter.note(f"{size} of {run.used['n_candidates']}")
+        for one, fitted, seconds in _fit_sizes(run, method, sizes):
+            save(fitted, map_path(run, method, one), overwrite=True)
+            took[str(one)] = seconds
+            reporter.advance()
+    found = load(map_path(run, method, size))
+    product = {
+        "method": method,
+        "n_features": found._n_features_out,
+        "seconds": took[str(size)],
+        "seconds_by_size": took,
+    }
+    if not hasattr(found, "error_path_"):
+        return product
+    path = found.error_path_
+    return product | {
+        "n_candidates": run.used["n_candidates"],
+        "n_rows": run.used["n_rows"],
+        "sizes": path.sizes.tolist(),
+        "sampled": path.sampled.tolist(),
+        "heldout": path.heldout.tolist(),
+        "chosen_size": len(found.weights_),
+        "refined_heldout": found.heldout_error_ if found.refine_path_ is not None else None,
+        "heldout_error": found.heldout_error_,
+        "weights": found.weights_.tolist(),
+    }
+
+
+def compare_maps(run: Context) -> dict[str, Any]:
+    """Fit every map at every size and measure it on rows held out; one file each."""
+    methods, sizes = run.used["methods"], run.used["sizes"]
+    others = [method for method in methods if method in NEIGHBOURS]
+    methods = [method for method in methods if method in METHODS]
+    with track("comparing", len(methods) * len(sizes) + len(others), "maps") as reporter:
+        for method, size, fitted, seconds in _all_fitted(run, methods, sizes, reporter):
+            reporter.note(method)
+            _measure(run, method, size, fitted, seconds)
+            reporter.advance()
+        for method in others:
+            if not _row_path(run, method, 0).is_file():
+                reporter.note(method)
+                row = measure_boosting(_chosen_by(run)[0], run.judge, run.settings.random_state)
+                write_json(_row_path(run, method, 0), plain(row))
+            reporter.advance()
+    pairs = [(method, size) for method in methods for size in sizes]
+    pairs += [(method, 0) for method in others]
+    return {"rows": [read_json(_row_path(run, *pair)) for pair in pairs]}
+
+
+def _all_fitted(
+    run: Context, methods: Sequence[str], sizes: Sequence[int], reporter: Reporter
+) -> Iterator[tuple[str, int, Any, float]]:
+    """Yield method, size, map and seconds of all maps that were not measured before.
+
+    Those that select come first, alike ones one after the other: what they have in common is made
+    once, and let go before anything is measured.
+    """
+
+    def fitted(method: str) -> Iterator[tuple[str, int, Any, float]]:
+        left = [size for size in sizes if not _row_path(run, method, size).is_file()]
+        reporter.note(method)
+        reporter.advance(len(sizes) - len(left))
+        if left:
+            run.log(f"compare: {method}, {', '.join(map(str, left))} features")
+            yield from ((method, *one) for one in _fitted(run, method, left))
+
+    selecting = [name for name in methods if METHODS[name].selects]
+    selecting.sort(key=lambda name: METHODS[name].paper)
+    found = list(chain.from_iterable(map(fitted, selecting)))
+    run.shared.clear()
+    yield from found
+    yield from chain.from_iterable(fitted(name) for name in methods if name not in selecting)
+
+
+def _chosen_by(run: Context) -> tuple[Split, Any]:
+    """Return the sample, and further rows held out: what is recommended is chosen by one half."""
+    data = run.sample
+    if len(data.labels) < CONFIRM_FROM:
+        return data, None
+    more = (data.test[1::2], data.labels[1::2])
+    return data._replace(test=data.test[::2], labels=data.labels[::2]), more
+
+
+def _row_path(run: Context, method: str, size: int) -> Path:
+    return run.folder.maps / f"{method}-{size}.json"
+
+
+def _measure(run: Context, method: str, size: int, fitted: Any, seconds: float) -> None:
+    """Measure a map, and keep it if the final model needs it."""
+    if (method, size) == (run.used["method"], run.n_components) and not run.learns_features:
+        save(fitted, map_path(run, method, size), overwrite=True)
+    (data, more), seed = _chosen_by(run), run.settings.random_state
+    with dask.config.set(scheduler="threads"):  # rows are in memory, and stay here
+        row = measure(
+            method,
+            size,
+            fitted,
+            seconds,
+            None,
+            data,
+            run.judge,
+            seed,
+            n_points=ERROR_ROWS,
+            more=more,
+        )
+    write_json(_row_path(run, method, size), plain(row) | {"test_rows": len(data.labels)})
+
+
+def _fitted(run: Context, method: str, sizes: Sequence[int]) -> Iterator[tuple[int, Any, float]]:
+    """Yield the maps of a method; those that were chosen in the phase before are there."""
+    chosen = run.product("select")
+    known = chosen.get("seconds_by_size") or {str(run.n_components): chosen["seconds"]}
+    there = [size for size in sizes if method == chosen["method"] and str(size) in known]
+    for size in there:
+        yield size, load(map_path(run, method, size)), known[str(size)]
+    if left := [size for size in sizes if size not in there]:
+        yield from _fit_sizes(run, method, left)
 
 
 def train_linear(run: Context) -> dict[str, Any]:
@@ -146,6 +312,10 @@ def make_learner(run: Context) -> Any:
     }
     if not numbers:
         common["class_weight"] = used["class_weight"]
+    named = run.settings.scoring
+    has_it = loss == "log_loss" or named not in ("neg_log_loss", "neg_brier_score")
+    if named != "auto" and has_it and (run.learns_features or alpha == "auto"):
+        common["scoring"] = named  # rows held out choose by it
     if not run.learns_features:
         return (SGDRegressor if numbers else SGDClassifier)(persist=False, **common)
     return (KernelRegressor if numbers else KernelClassifier)(
@@ -156,7 +326,7 @@ def make_learner(run: Context) -> Any:
     )
 
 
-def _fitted(path: Path) -> Any:
+def _load_learner(path: Path) -> Any:
     """Load a model without the steps that the rows of a run went through before."""
     pipeline = load(path)
     done = [name for name in pipeline.named_steps if name in ("table", "standardize")]
@@ -170,7 +340,7 @@ def _better_model(run: Context) -> tuple[Any, Any, Evaluation, dict[str, Any]]:
     """
     trained, linear, test = _kept(run, "trained"), _kept(run, "linear"), run.test
     # The model was replaced already if a run was killed after that.
-    fitted = _fitted(trained if trained.exists() else run.folder.model)
+    fitted = _load_learner(trained if trained.exists() else run.folder.model)
     found = measured(fitted, test.X, test.y, client=run.client)
     metric = Metric(run.judge.scoring)
     mine = metric.value({"metrics": found.values})
@@ -188,7 +358,7 @@ def _better_model(run: Context) -> tuple[Any, Any, Evaluation, dict[str, Any]]:
         save(load(run.folder.model), trained)
     about = about_model(run, run.columns)
     save(load(linear), run.folder.model, overwrite=True, about=about)
-    fitted, test = _fitted(linear), run.linear_parts[1]
+    fitted, test = _load_learner(linear), run.linear_parts[1]
     set_aside = {"accuracy": found.values.get("accuracy"), "metrics": found.values}
     aside: dict[str, Any] = {"set_aside": set_aside, "warnings": []}
     return fitted, test, measured(fitted, test.X, test.y, client=run.client), aside
@@ -203,7 +373,12 @@ def score(run: Context) -> dict[str, Any]:
     if found.labels is None or found.confusion is None:
         if run.compares:
             product["points"] = _points(run, fitted, test)
-        return product | {"R2": found["r2"], "targets": found.targets}
+        names = run.stored.targets or []
+        each = {
+            name: dict(zip(names, values, strict=True)) for name, values in found.targets.items()
+        }
+        targets = [{"target": name} | {m: v[name] for m, v in each.items()} for name in names]
+        return product | {"R2": found["r2"], "targets": targets}
     # All classes of the data count: a rare one may have rows among those learned from alone.
     classes = np.asarray(test.classes)
     matrix = np.zeros((len(classes), len(classes)), np.int64)
@@ -223,14 +398,13 @@ def _points(run: Context, model: Any, test: Dataset) -> list[Any]:
     if rows.shape[1] != test.shape[1]:  # the sample is projected, and the model is not
         few: Any = test.split(test_size=min(POINTS, test.shape[0] - 1), random_state=0)[1]
         rows, labels = few.X.compute(), few.y.compute()
-    points: list[Any] = np.c_[labels, model.predict(rows)].tolist()
-    return points
+    return np.c_[labels, model.predict(rows)].tolist()
 
 
 def _importances(run: Context, model: Any) -> dict[str, Any] | None:
     """Return what the model loses without each column, on a few of the rows held out.
 
-    What a column of a table was encoded to is mixed up together. None where there are so many
+    What a column of a table was encoded to is permuted together. None where there are so many
     columns that it would take long, or where they are projected.
     """
     data, (n, p) = run.product("data")["data"], run.sample.test.shape

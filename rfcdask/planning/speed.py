@@ -15,13 +15,13 @@ import numpy as np
 from dask.delayed import delayed
 
 from rfcdask.execution.executor import compute
-from rfcdask.features.methods import METHODS
+from rfcdask.features import METHODS
 from rfcdask.kernels import get_kernel
 from rfcdask.kernels.arrays import Array, DaskArray, Matrix
 from rfcdask.kernels.hot_loop import CosineBlock
-from rfcdask.kernels.threads import available_cpus, map_tiles, one_blas_thread
-from rfcdask.linear.checks import dense
+from rfcdask.kernels.runtime import available_cpus, map_tiles, one_blas_thread
 from rfcdask.linear.kernel.base import ALPHAS, START_VISITS, default_epochs
+from rfcdask.linear.kernel.gradient import trial_visits
 from rfcdask.linear.kernel.optimize import (
     Objective,
     OptimizerConfig,
@@ -31,18 +31,16 @@ from rfcdask.linear.kernel.optimize import (
     train_in_memory,
 )
 from rfcdask.linear.kernel.stream import SAMPLE_BLOCKS
-from rfcdask.linear.kernel.width import trial_visits
+from rfcdask.linear.rows import dense
 from rfcdask.linear.sgd.base import AUTO_C
 from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, HINGE, SOFTMAX
 from rfcdask.linear.sgd.optimizer import fit_preconditioner, preconditioner_rows
 from rfcdask.linear.sgd.step import TrainingConfig, TrainingState, train_on_blocks
-from rfcdask.planning.memory import columns_fetched
-from rfcdask.planning.work import HELDOUT_ROWS, Resources, Workload, keeps_features
-from rfcdask.selection.candidates import TILE
+from rfcdask.planning.work import HELDOUT_ROWS, Resources, Workload, columns_fetched, keeps_features
+from rfcdask.selection import giga
+from rfcdask.selection.candidates import TILE, RowTarget
 from rfcdask.selection.columns import BATCH
-from rfcdask.selection.path import giga
 from rfcdask.selection.refine import FeatureParameters, RowsWithTarget, heldout_error, refine
-from rfcdask.selection.target import RowTarget
 
 # Measured by whole runs, not derived: mixing blocks, shuffling rows and handing models on beside
 # making features and learning; what a comparison takes beside the products that are counted.

@@ -18,9 +18,10 @@ whichever batch it comes with.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -115,6 +116,13 @@ class ColumnCache:
         self._likely = LikelyAtoms(objective)
         self._gram_of_used: Array = np.empty((0, 0), self.dtype)  # as of the last forecast
         self._room = max(BATCH, budget // max(1, 8 * self.n_atoms))
+        self._seconds: dict[int, float] = {}  # that each column took
+        self._lent: dict[int, float] = {}
+        self.making, self.spared = 0.0, 0.0
+
+    def lend(self) -> None:
+        """Begin counting in `spared` the seconds of what is there already for another solver."""
+        self._lent, self.spared = dict(self._seconds), self.making
 
     def column(self, atom: int, scores: Array, forecast: Forecast | None = None) -> Array:
         """Return one column; when it is missing, fetch those likely to be asked for next with it.
@@ -132,6 +140,7 @@ class ColumnCache:
                 self._fetch(self._batch_with(atom, scores, forecast))
                 self._drop_oldest_but(atom)
             self._used[atom] = self._ahead.pop(atom)
+        self.spared += self._lent.pop(atom, 0.0)
         return self._used[atom]
 
     def product(self, weights: Array) -> Array:
@@ -190,9 +199,12 @@ class ColumnCache:
         return atoms, G
 
     def _fetch(self, atoms: IntArray) -> None:
+        start = time.perf_counter()
         for atom, column in zip(atoms, self.objective.columns(atoms).T, strict=True):
             # A view would keep the memory of the whole batch as long as any of its columns.
             self._ahead[int(atom)] = column.copy()
+        each = (time.perf_counter() - start) / len(atoms)
+        self._seconds |= dict.fromkeys(map(int, atoms), each)
 
     def _drop_oldest_but(self, atom: int) -> None:
         """Drop the oldest columns fetched ahead and never used, all but the one asked for."""
@@ -201,6 +213,50 @@ class ColumnCache:
                 break
             if oldest != atom:
                 del self._ahead[oldest]
+
+
+class SharedColumns:
+    """The columns of the last selection, for the next one on the same rows and candidates.
+
+    GIGA and Frank-Wolfe, or selections with labels and without, ask for many of the same. What is
+    there already changes no pick.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Let go of the columns."""
+        self._about: tuple[Any, ...] = ()
+        self._columns: ColumnCache | None = None
+
+    def of(self, about: tuple[Any, ...], make: Callable[[], ColumnCache]) -> ColumnCache:
+        """Return the columns of what `about` says, rows and settings, made where they are others.
+
+        Parameters
+        ----------
+        about : tuple
+            Arrays, and values that compare by ``==``.
+        make : callable
+        """
+        if self._columns is not None and self._is_about(about):
+            self._columns.lend()
+            return self._columns
+        self.clear()  # before others are made, with no name left for them here: both may be large
+        start = time.perf_counter()
+        columns = make()
+        columns.making = time.perf_counter() - start
+        self._about, self._columns = about, columns
+        return columns
+
+    def _is_about(self, about: tuple[Any, ...]) -> bool:
+        return len(about) == len(self._about) and all(map(_are_equal, about, self._about))
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray):
+        return isinstance(other, np.ndarray) and np.array_equal(one, other)
+    return type(one) is type(other) and bool(one == other)
 
 
 def _highest(scores: Array, size: int) -> IntArray:

@@ -24,10 +24,10 @@ from rfcdask.kernels.arrays import Array, IntArray, Matrix, feature_dtype, is_sp
 from rfcdask.kernels.frequencies import Frequencies, draw_candidates
 from rfcdask.kernels.hot_loop import CosineBlock, unweighted_block
 from rfcdask.kernels.seeds import stream
-from rfcdask.selection.candidates import Candidates
-from rfcdask.selection.columns import ColumnCache
+from rfcdask.selection import Path, SelectionState, fill_up, run_solver
+from rfcdask.selection.candidates import Candidates, PairTarget, RowTarget
+from rfcdask.selection.columns import ColumnCache, SharedColumns
 from rfcdask.selection.objective import AllPairs, SampledPairs, Track, gram, untracked
-from rfcdask.selection.path import Path, SelectionState, fill_up, run_solver
 from rfcdask.selection.refine import (
     FeatureParameters,
     RefineResult,
@@ -36,7 +36,6 @@ from rfcdask.selection.refine import (
     refine,
 )
 from rfcdask.selection.solvers import SOLVERS, Greedy
-from rfcdask.selection.target import PairTarget, RowTarget
 
 FLOAT32 = np.dtype(np.float32)
 Pairs = tuple[IntArray, IntArray]  # indices of the first and of the second row of each sampled pair
@@ -82,6 +81,7 @@ class Selection:
     block: CosineBlock  # their evaluator
     path: Path  # its last state holds as many atoms as were asked for
     target: RowTarget | None  # over all pairs of the training rows, where selection has used it
+    spared: float = 0.0  # seconds that it would have taken alone, without columns of another
 
 
 @dataclass(frozen=True)
@@ -131,21 +131,23 @@ def compress_to_sizes(
     settings: CompressionSettings,
     sizes: Sequence[int],
     track: Track = untracked,
+    shared: SharedColumns | None = None,
 ) -> list[tuple[Compression, float]]:
     """Return what `compress` returns for each number of atoms, all by one run of the solver.
 
-    Beside each stand the seconds of the selection and of its own refinement.
+    Beside each stand the seconds of the selection and of its own refinement, with those that
+    columns took which an earlier selection has `shared`.
     """
     start = time.perf_counter()
     settings = replace(settings, n_atoms=max(sizes))
-    selections = select_sizes(training, pairs, settings, sizes, track)
+    selections = select_sizes(training, pairs, settings, sizes, track, shared)
     judge = row_target(heldout, selections[0].block, settings)
-    shared = time.perf_counter() - start
+    selecting = time.perf_counter() - start + selections[0].spared
     found = []
     for selection in selections:
         start = time.perf_counter()
         made = _judged_and_refined(selection, training, judge, settings, track)
-        found.append((made, shared + time.perf_counter() - start))
+        found.append((made, selecting + time.perf_counter() - start))
     return found
 
 
@@ -194,6 +196,7 @@ def select_sizes(
     settings: CompressionSettings,
     sizes: Sequence[int],
     track: Track = untracked,
+    shared: SharedColumns | None = None,
 ) -> list[Selection]:
     """Choose atoms for several sizes, of which the largest is that of the settings."""
     if _rows_are_equal(training.X):
@@ -205,7 +208,8 @@ def select_sizes(
     p = training.X.shape[1]
     drawn = draw_candidates(s.kernel, s.gamma, p, s.n_candidates, s.sampling, s.phases, s.seed)
     block = unweighted_block(drawn, s.phases, feature_dtype(training.X.dtype))
-    solver, target = _make_solver(block, training, pairs, s, track)
+    columns = _columns(block, training, pairs, s, shared)
+    solver, target = _make_solver(columns, training, pairs, s, track)
     reached: dict[int, SelectionState] = {}
     path = run_solver(solver, s.n_atoms, refit=s.refit, track=track, reached=reached)
     if not path.states:
@@ -214,7 +218,7 @@ def select_sizes(
             "n_candidates, or check that gamma fits the data (gamma='median' is a start)."
         )
     paths = [_path_to(size, path, reached, solver) for size in sizes]
-    return [Selection(drawn, block, one, target) for one in paths]
+    return [Selection(drawn, block, one, target, columns.spared) for one in paths]
 
 
 def _path_to(size: int, path: Path, reached: dict[int, SelectionState], solver: Greedy) -> Path:
@@ -226,27 +230,48 @@ def _path_to(size: int, path: Path, reached: dict[int, SelectionState], solver: 
     return replace(path, states=[*before, reached[size]], complete=True)
 
 
-def _make_solver(
+def _columns(
     block: CosineBlock,
+    training: LabelledRows,
+    pairs: Pairs | None,
+    settings: CompressionSettings,
+    shared: SharedColumns | None,
+) -> ColumnCache:
+    """Return the columns of G, those of another selection where they are the same."""
+    s, X, budget = settings, training.X, settings.memory_budget
+
+    def make() -> ColumnCache:
+        objective: AllPairs | SampledPairs
+        if pairs is None:
+            objective = AllPairs(Candidates(block, X, FLOAT32, budget))
+        else:
+            sides = [Candidates(block, X[side], FLOAT32, 0) for side in pairs]
+            objective = SampledPairs(sides[0], sides[1], budget)
+        return ColumnCache(objective, budget // 3)
+
+    if shared is None or is_sparse(X):
+        return make()
+    drawn = (s.kernel, s.gamma, s.n_candidates, s.sampling, s.phases, s.seed, budget)
+    return shared.of((*drawn, X, *(pairs or ())), make)
+
+
+def _make_solver(
+    columns: ColumnCache,
     training: LabelledRows,
     pairs: Pairs | None,
     settings: CompressionSettings,
     track: Track,
 ) -> tuple[Greedy, RowTarget | None]:
     """Return a solver at its start and, where all pairs are looked at, their target."""
-    budget = settings.memory_budget
+    objective: Any = columns.objective
     target: RowTarget | None = None
-    objective: AllPairs | SampledPairs
     if pairs is None:
-        candidates = Candidates(block, training.X, FLOAT32, budget)
-        objective = AllPairs(candidates)
-        target = _row_target(training, None if settings.exact_target else candidates, settings)
+        candidates = None if settings.exact_target else objective.candidates
+        target = _row_target(training, candidates, settings)
         c, norm2 = objective.correlations(target, track)
     else:
-        sides = [Candidates(block, training.X[side], FLOAT32, 0) for side in pairs]
-        objective = SampledPairs(sides[0], sides[1], budget)
         c, norm2 = objective.correlations(_pair_target(training, pairs, settings))
-    return SOLVERS[settings.solver](ColumnCache(objective, budget // 3), c, norm2), target
+    return SOLVERS[settings.solver](columns, c, norm2), target
 
 
 def heldout_errors(

@@ -18,11 +18,12 @@ from typing import Protocol
 import numpy as np
 
 from rfcdask.kernels.arrays import Array, IntArray
-from rfcdask.kernels.compiled import compiled
-from rfcdask.kernels.threads import map_tiles
+from rfcdask.kernels.runtime import compiled, map_tiles
 from rfcdask.selection.candidates import (
     ROW_TILE,
     Candidates,
+    PairTarget,
+    RowTarget,
     add_rows,
     in_small_tiles,
     product,
@@ -33,7 +34,6 @@ from rfcdask.selection.candidates import (
     tile_number,
     weighted_by_row,
 )
-from rfcdask.selection.target import PairTarget, RowTarget
 
 TARGET_ROWS = 256  # rows of the target that are multiplied at a time
 _GRAM_COLUMNS = 512
@@ -84,6 +84,11 @@ def gram(objective: Objective) -> Array:
     """Return the whole of G, for tests and for small problems."""
     atoms = np.arange(objective.n_atoms)
     return np.hstack([objective.columns(atoms[part]) for part in slices(len(atoms), _GRAM_COLUMNS)])
+
+
+def _never_one(atoms: IntArray) -> IntArray:
+    """Return a single atom twice: BLAS multiplies by one vector in another way, in other bits."""
+    return atoms if len(atoms) != 1 else np.repeat(atoms, 2)
 
 
 class DenseGram:
@@ -155,9 +160,9 @@ class AllPairs:
 
     def columns(self, atoms: IntArray) -> Array:
         """Return some columns of G."""
-        chosen = self.candidates.parts_of(atoms)
+        chosen = self.candidates.parts_of(_never_one(atoms))
         chosen_squares = _squared_parts(chosen)
-        out = np.empty((len(atoms), self.n_atoms), self.dtype)
+        out = np.empty((len(chosen_squares), self.n_atoms), self.dtype)
 
         def fill(tile: slice) -> None:
             parts = self.candidates.parts(tile)
@@ -166,7 +171,7 @@ class AllPairs:
                 _put_halves(product(a, b), squares, out[:, tile], number > 0)
 
         map_tiles(fill, self.candidates.tiles())
-        return out.T
+        return out[: len(atoms)].T
 
     def values(self, atoms: IntArray) -> Array:
         """Return the parts of some atoms, one after the other."""
@@ -267,14 +272,14 @@ class SampledPairs:
 
     def columns(self, atoms: IntArray) -> Array:
         """Return some columns of G."""
-        chosen = self.values(atoms)
-        out = np.empty((len(atoms), self.n_atoms), self.dtype)
+        chosen = self.values(_never_one(atoms))
+        out = np.empty((len(chosen), self.n_atoms), self.dtype)
 
         def fill(tile: slice) -> None:
             out[:, tile] = product(chosen, self.tile(tile))
 
         map_tiles(fill, self.first.tiles())
-        return out.T
+        return out[: len(atoms)].T
 
     def values(self, atoms: IntArray) -> Array:
         """Return the rows of R of some atoms, ``(len(atoms), S)``."""

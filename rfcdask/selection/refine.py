@@ -17,10 +17,9 @@ import numpy as np
 
 from rfcdask.kernels.arrays import Array, IntArray, Matrix, is_sparse
 from rfcdask.kernels.hot_loop import cosine_and_sine
-from rfcdask.kernels.threads import map_tiles, one_blas_thread
-from rfcdask.selection.candidates import slices, sum_of_squares
+from rfcdask.kernels.runtime import map_tiles, one_blas_thread
+from rfcdask.selection.candidates import RowTarget, slices, sum_of_squares
 from rfcdask.selection.objective import Track, untracked
-from rfcdask.selection.target import RowTarget
 
 BATCH = 1000  # rows per mini-batch, all pairs of which make one gradient
 STEP = 0.03  # Adam's step size, relative to the typical size of each kind of parameter

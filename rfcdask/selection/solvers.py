@@ -24,7 +24,7 @@ from typing import Self
 import numpy as np
 
 from rfcdask.kernels.arrays import Array, IntArray
-from rfcdask.kernels.compiled import compiled
+from rfcdask.kernels.runtime import compiled
 from rfcdask.selection.columns import DenseColumns, GramColumns
 
 

@@ -46,7 +46,7 @@ def test_bad_input_is_one_sentence(name: str, files: Path, model: Path) -> None:
 
 
 MORE = {
-    "ingest-no-label": ("ingest new.csv bad.zarr", "pass label= with one of"),
+    "ingest-no-label": ("ingest new.csv bad.zarr", "pass --label with one of"),
     "ingest-over-a-file": ("ingest data.csv new.csv --overwrite", "new.csv is no store"),
     "synthesize-too-wide": ("synthesize criteo bad.zarr --rows 99", "pass project=250"),
     "tune-no-classes": ("tune new.csv --no-label", "no labels to judge by"),

@@ -55,7 +55,7 @@ def test_ingest_of_text_loads_no_learning_and_no_frames(tmp_path: Path) -> None:
 
 def test_workers_read_train_and_score_without_scikit_learn() -> None:
     run_there = ("data", "features.lazy", "linear.kernel.stream", "linear.rows", "linear.write")
-    training = ("linear.accumulate", "linear.sgd.training")
+    training = ("linear.moments", "linear.sgd.training")
     loaded = imported("import " + ", ".join(f"rfcdask.{name}" for name in run_there + training))
     assert "rfcdask.linear.kernel.gradient" in loaded
     assert loaded.isdisjoint({"sklearn", "scipy.stats", "pandas", "matplotlib"})

@@ -123,14 +123,14 @@ def test_values_are_checked_at_once(line: str, call: Any, tmp_path: Path) -> Non
 
 
 def test_remedies_of_messages_can_be_typed(call: Any, files: Path, tmp_path: Path) -> None:
-    """A message of the package says nan='drop', and so does an option."""
+    """A message of the package says nan='drop' in Python, and the option here."""
     (tmp_path / "a.csv").write_text("a,b,target\n1,2,x\n,3,y\n4,5,x\n6,7,y\n")
     done = call("ingest", "a.csv", "a.zarr", "--nan", "raise", cwd=tmp_path)
     assert done.exit_code == 2
-    assert "pass nan='drop'" in done.stderr
+    assert "pass --nan drop to leave such rows out" in done.stderr
     assert call("ingest", "a.csv", "a.zarr", "--nan", "drop", cwd=tmp_path).exit_code == 0
     done = call("ingest", str(files / "new.csv"), "b.zarr", cwd=tmp_path)
-    assert "pass label= with one of the columns" in done.stderr
-    assert "or label=False" in done.stderr
+    assert "pass --label with one of the columns" in done.stderr
+    assert "or --no-label" in done.stderr
     done = call("ingest", str(files / "new.csv"), "b.zarr", "--no-label", cwd=tmp_path)
     assert done.exit_code == 0, done.stderr

@@ -11,12 +11,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score
+from sklearn.model_selection import KFold, cross_val_score
 from sklearn.preprocessing import StandardScaler
 
 import rfcdask as rf
 from rfcdask.cli import main
+from rfcdask.evaluation.evaluate import Judge
 from tests.customers import customers
 
 ROWS, NEW = 1200, 400
@@ -111,14 +115,97 @@ def test_run_beside_ridge_on_the_same_rows(place: Path) -> None:
     assert "Predicted against true values" in page
 
 
-def test_tune_and_compare_judge_numbers(place: Path) -> None:
-    tuned = json.loads(call("tune", place / "s.zarr", "--n-rows", "300", "--json", "-q").stdout)
-    assert tuned["gamma"] > 0
+def test_compare_judges_with_ridge(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = ("--methods", "random,boosting", "--n-components", "20", "--json", "-q")
     words = ("compare", place / "s.zarr", "--scoring", "neg_mean_absolute_error", *few)
     found = json.loads(call(*words).stdout)
     assert {row["method"] for row in found} == {"random", "boosting"}
     assert all(row["neg_mean_absolute_error"] < 0 < row["r2"] for row in found)
+    monkeypatch.setattr(Judge, "ridge", lambda self: Ridge())  # on the same features
+    theirs = json.loads(call(*words).stdout)
+    assert found[0]["r2"] == pytest.approx(theirs[0]["r2"], abs=0.01)
+
+
+def test_tune_finds_what_kernel_ridge_and_ridge_reach(place: Path) -> None:
+    tried = ("--n-rows", ROWS, "--gammas", "0.01,0.1", "--Cs", "1,10", "--strategy", "grid")
+    words = ("tune", place / "s.zarr", "--out", place / "tuned.json", "--folds", "3", *tried)
+    tuned = json.loads(call(*words, "--json", "-q").stdout)
+    store = rf.open_dataset(place / "s.zarr")
+    X, y = store.X.compute().astype(float), store.y.compute()
+    X = StandardScaler().fit_transform(X) if tuned["standardize"] else X
+    machine = KernelRidge(kernel="rbf", gamma=tuned["gamma"], alpha=1 / tuned["C"])
+    centred = TransformedTargetRegressor(machine, transformer=StandardScaler(with_std=False))
+    wanted = cross_val_score(centred, X, y, cv=KFold(3, shuffle=True, random_state=1)).mean()
+    assert tuned["score"] == pytest.approx(wanted, abs=0.01)
+    # a model of what was tuned, beside scikit-learn's ridge on its features
+    how = ("--tuned", place / "tuned.json", "--method", "random", "--n-components", "100")
+    call("fit", place / "s.zarr", place / "tuned", *how, "--learner", "ridge", "--overwrite", "-q")
+    model, new = rf.load(place / "tuned"), pd.read_csv(place / "new.csv")
+    given = new.drop(columns="value").to_numpy()
+    Z, Z_new = (model[:-1].transform(rows) for rows in (store.X, given))
+    theirs = Ridge(alpha=model[-1].alpha).fit(Z.compute(), y)
+    scored = json.loads(call("score", place / "tuned", place / "new.csv", "--json").stdout)
+    assert scored["score"] == pytest.approx(theirs.score(Z_new, new["value"]), abs=0.01)
+
+
+def two_targets(n: int = 900) -> pd.DataFrame:
+    draw = np.random.default_rng(3)
+    table = pd.DataFrame({"size": draw.lognormal(4, 0.5, n), "town": draw.choice(["A", "B"], n)})
+    price = 50 * table["size"] * (1 + (table["town"] == "A")) + draw.normal(0, 300, n)
+    return table.assign(price=price, rent=price / 300 + draw.normal(0, 1, n))
+
+
+def test_several_targets_go_through_every_command(tmp_path: Path) -> None:
+    table = two_targets()
+    table.to_csv(tmp_path / "t.csv", index=False)
+    table[["rent", "town", "price", "size"]].head(300).to_csv(tmp_path / "new.csv", index=False)
+    call("ingest", tmp_path / "t.csv", tmp_path / "s.zarr", "--label", "price,rent", "--shuffle")
+    call("ingest", tmp_path / "new.csv", tmp_path / "n.zarr", "--label", "rent", "--label", "price")
+    how = ("--method", "none", "--learner", "ridge", "-q")
+    call("fit", tmp_path / "t.csv", tmp_path / "m", "--label", "price,rent", *how)
+    call("predict", tmp_path / "m", tmp_path / "new.csv", tmp_path / "p.csv", "-q")
+    predicted = pd.read_csv(tmp_path / "p.csv")
+    assert list(predicted) == ["predicted price", "predicted rent"]
+    X = pd.get_dummies(table[["town", "size"]]).astype(float)
+    theirs = Ridge().fit(StandardScaler().fit_transform(X), table[["price", "rent"]])
+    wanted = theirs.score(StandardScaler().fit(X).transform(X.head(300)), table.iloc[:300, 2:])
+    found = json.loads(call("score", tmp_path / "m", tmp_path / "new.csv", "--json").stdout)
+    assert found["score"] == pytest.approx(wanted, abs=0.01)
+    each = r2_score(table.iloc[:300, 2:], predicted, multioutput="raw_values")
+    np.testing.assert_allclose(found["targets"]["r2"], each, atol=1e-4)
+    assert found["target_names"] == ["price", "rent"]
+    judged = ("--methods", "random,boosting", "--json", "-q")
+    compared = json.loads(
+        call("compare", tmp_path / "s.zarr", *judged, "--n-components", "30").stdout
+    )
+    assert all(0.5 < row["r2"] <= 1 for row in compared)
+    tuned = ("tune", tmp_path / "s.zarr", "--n-rows", "200", "--folds", "2", "--gammas", "0.1")
+    assert json.loads(call(*tuned, "--json", "-q").stdout)["scoring"] == "r2"
+    few = ("--methods", "random", "--sizes", "20", "--epochs", "1", "--scheduler", "threads", "-q")
+    call("run", tmp_path / "s.zarr", "--out", tmp_path / "run", *few)
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert [row["target"] for row in results["targets"]] == ["price", "rent"]
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "rent: Predicted against true values" in page
+
+
+def test_targets_of_a_store_are_matched_by_name(tmp_path: Path) -> None:
+    table = two_targets(400).drop(columns="town")
+    swapped = table[["rent", "price", "size"]]
+    for name, frame in (("a", table), ("b", swapped)):
+        order = [column for column in frame if column != "size"]
+        rf.ingest(frame, tmp_path / f"{name}.zarr", label=order)
+    how = ("--method", "none", "--learner", "ridge", "-q")
+    call("fit", tmp_path / "a.zarr", tmp_path / "m", *how)
+    first, other = (
+        json.loads(call("score", tmp_path / "m", tmp_path / f"{name}.zarr", "--json").stdout)
+        for name in "ab"
+    )
+    np.testing.assert_allclose(first["targets"]["r2"], other["targets"]["r2"], rtol=1e-9)
+    rf.ingest(table.drop(columns="rent"), tmp_path / "one.zarr", label="price")
+    done = CliRunner().invoke(main, ["score", str(tmp_path / "m"), str(tmp_path / "one.zarr")])
+    assert done.exit_code != 0
+    assert "the targets 'price', 'rent'" in done.stderr
 
 
 def test_probabilities_through_fit(tmp_path: Path) -> None:

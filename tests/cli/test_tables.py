@@ -117,7 +117,7 @@ def test_run_goes_from_a_table_to_a_report(place: Path, tmp_path: Path) -> None:
     assert set(model.predict(new)) <= {"good", "late", "lost"}
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "category of 10 levels, 10 one-hot" in page
-    assert "All that a column of the table was encoded to is mixed up together" in page
+    assert "All that a column of the table was encoded to is permuted together" in page
     results = json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8"))
     needed = {row["column"] for row in results["importances"]["columns"]}
     assert needed == {*new.columns} & {*model["table"].feature_names_in_}
@@ -131,7 +131,10 @@ def test_the_remedy_for_missing_labels_works(tmp_path: Path) -> None:
     code, _, err = call(*words)
     assert code == 2
     assert "'status' is missing in 1 row" in err
-    assert "nan='drop-unlabelled'" in err
+    assert "pass --nan drop-unlabelled to leave such rows out" in err
+    run = ("run", tmp_path / "table.csv", "--label", "status", "--out", tmp_path / "run", "-q")
+    assert call(*run, "--scheduler", "threads")[0] == 2
+    assert not (tmp_path / "run").exists()
     code, out, err = call(*words, "--nan", "drop-unlabelled")
     assert code == 0, err
     assert "299 rows" in out

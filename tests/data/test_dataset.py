@@ -14,8 +14,10 @@ import zarr
 from data_helpers import same_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.pipeline import make_pipeline
 
 import rfcdask as rf
+from rfcdask.data import DataError
 from rfcdask.data.layout import plan_layout
 from rfcdask.data.reader import Reader
 from rfcdask.data.views import split_readers
@@ -241,3 +243,61 @@ def test_a_folder_that_is_no_store_is_never_replaced(tmp_path):
     zarr.create_group(tmp_path / "other.zarr")
     with pytest.raises(FileExistsError, match="not ours"):
         rf.ingest(np.eye(3), tmp_path / "other.zarr")
+
+
+@pytest.fixture
+def orders(tmp_path):
+    """Two stores of the same rows, with their columns in another order, and one that lacks one."""
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    y = (X[:, 0] > 0).astype(int)
+    stores = []
+    for number, places in enumerate(([0, 1, 2], [2, 0, 1], [1, 2])):
+        path = tmp_path / f"{number}.csv"
+        names = ",".join("abc"[place] for place in places)
+        rows = np.column_stack([X[:, places], y])
+        np.savetxt(path, rows, "%.17g", ",", header=f"{names},label", comments="")
+        stores.append(rf.ingest(path, tmp_path / f"{number}.zarr", block_size="2kB"))
+    return stores
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        rf.RidgeClassifier(),
+        rf.SGDClassifier(epochs=1, random_state=0),
+        rf.KernelClassifier(8, gamma=0.5, epochs=1, random_state=0),
+        make_pipeline(rf.Standardizer(), rf.RidgeClassifier()),
+        make_pipeline(rf.RandomFeatures(8, gamma=0.5, random_state=0), rf.RidgeClassifier()),
+        make_pipeline(rf.PCA(3), rf.RidgeClassifier()),
+    ],
+    ids=lambda model: type(getattr(model, "steps", [[0, model]])[0][1]).__name__,
+)
+def test_models_know_the_columns_of_stores_by_name(orders, model, tmp_path):
+    """Columns in another order were taken for each other, and the score was that of chance."""
+    store, other, fewer = orders
+    fitted = model.fit(store.X, store.y)
+    rf.save(fitted, tmp_path / "model")
+    for known in (fitted, rf.load(tmp_path / "model")):
+        wanted = known.predict(store.X).compute()
+        assert np.array_equal(known.predict(other.X).compute(), wanted)
+        assert known.score(other.X, other.y) == known.score(store.X, store.y) > 0.6
+        with pytest.raises(DataError, match="column 'a' is missing from X"):
+            known.predict(fewer.X)
+        assert np.array_equal(known.predict(store.X.compute()), wanted)  # arrays have no names
+        found = rf.permutation_importance(known, other.X, other.y, random_state=0)
+        assert found.names == ["a", "b", "c"]
+        assert found.importances_mean.argmax() == 0
+
+
+def test_more_rows_are_learned_by_name_too(orders):
+    store, other, fewer = orders
+    wanted = rf.Ridge().fit(store.X, store.y).partial_fit(store.X, store.y)
+    found = rf.Ridge().fit(store.X, store.y).partial_fit(other.X, other.y)
+    assert np.allclose(found.coef_, wanted.coef_, rtol=1e-12)
+    small = rf.Ridge().fit(fewer.X, fewer.y)
+    with pytest.warns(UserWarning, match="columns 'a' of X are left out"):
+        small.predict(store.X)
+    with pytest.raises(ValueError, match="the same columns to be merged: one has 'a', 'b', 'c'"):
+        wanted.merge(rf.Ridge().fit(other.X, other.y))
+    with pytest.raises(TypeError, match=r"X is a data set: give its rows and labels, dataset\.X"):
+        rf.Ridge().fit(store, store.y)

@@ -20,8 +20,11 @@ from scipy import sparse
 import rfcdask as rf
 from rfcdask.data import DataError, datasets, load_recipe, recipe_names
 from rfcdask.data import fetch as fetch_function
-from rfcdask.data.content import content_checksum
 from rfcdask.data.download import PIECE_BYTES, download
+from rfcdask.data.manifest import content_checksum
+
+# The small files of these tests have no published checksums.
+pytestmark = pytest.mark.filterwarnings("ignore:.*is not compared with a published checksum")
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -166,7 +169,7 @@ def test_every_recipe_is_whole():
         load_recipe("adult").chosen("middle")
 
 
-def small(monkeypatch, name: str, url: str, rows: dict[str, int], **changes):
+def small(monkeypatch, name: str, url: str, rows: dict[str, int], sha256=None, **changes):
     """Make the recipe of that name point to loopback, for fewer rows."""
     recipe = load_recipe(name)
     parts = {
@@ -174,7 +177,7 @@ def small(monkeypatch, name: str, url: str, rows: dict[str, int], **changes):
             part,
             urls=tuple(f"{url}/{file}" for file in part.files),
             rows=rows[key],
-            sha256=(None,),
+            sha256=(sha256,),
             content=None,
         )
         for key, part in recipe.parts.items()
@@ -354,6 +357,46 @@ def test_a_checksum_of_rows_is_of_what_they_say():
     assert content_checksum([(X * np.float32(1 / 9), y)], scale=1 / 9) == known
     for other in (X[:, ::-1], X + (np.arange(50) == 7)[:, None], X[np.r_[0, 0, 2:50]]):
         assert content_checksum([(other, y)]) != known
+
+
+def higgs_text(labels) -> bytes:
+    """As UCI's file has them: the label first, everything as a float of 19 digits."""
+    rows = np.column_stack([labels, np.random.default_rng(0).normal(size=(len(labels), 28))])
+    return "".join(",".join(f"{v:.18e}" for v in row) + "\n" for row in rows).encode()
+
+
+@pytest.mark.filterwarnings("error:.*is not compared")
+def test_a_file_is_compared_with_the_checksum_of_its_recipe(server, tmp_path, monkeypatch):
+    labels = np.arange(60) % 2
+    packed = gzip.compress(higgs_text(labels))
+    known = hashlib.sha256(packed).hexdigest()
+    small(monkeypatch, "higgs", server.url, {"all": 60}, known)
+    server.files["/HIGGS.csv.gz"] = packed
+    ds = rf.fetch("higgs", tmp_path / "a.zarr", cache=tmp_path / "cache")  # and no warning
+    assert np.array_equal(ds.y.compute(), labels)
+    assert ds.shape == (60, 28)
+    mine = tmp_path / "HIGGS.csv.gz"
+    mine.write_bytes(packed)
+    rf.fetch("higgs", tmp_path / "b.zarr", source=mine, cache=tmp_path)
+    mine.write_bytes(gzip.compress(higgs_text(1 - labels)))
+    with pytest.raises(DataError, match=f"is not HIGGS.csv.gz of https.*and not {known}; get it"):
+        rf.fetch("higgs", tmp_path / "c.zarr", source=mine, cache=tmp_path)
+    assert not (tmp_path / "c.zarr").exists()
+    plain = tmp_path / "HIGGS.csv"
+    plain.write_bytes(higgs_text(1 - labels))  # of which no checksum is known
+    with pytest.warns(UserWarning, match=r"higgs \(all\) is not compared .*HIGGS\.csv only rows"):
+        rf.fetch("higgs", tmp_path / "c.zarr", source=plain, cache=tmp_path)
+    server.files.clear()
+    wanted = rf"higgs needs HIGGS\.csv\.gz \(SHA-256 {known}\) of https://archive\.ics.*404"
+    with pytest.raises(DataError, match=wanted):
+        rf.fetch("higgs", tmp_path / "d.zarr", cache=tmp_path / "other")
+
+
+def test_what_the_list_says_is_verified():
+    found = {name: load_recipe(name).verified for name in recipe_names()}
+    nothing = {"criteo": "nothing", "sensorless": "nothing"}
+    rows = dict.fromkeys(("adult", "covtype", "mnist"), "rows")
+    assert found == nothing | rows | {"higgs": "file", "human": "file"}
 
 
 def test_data_that_cannot_be_downloaded_are_asked_for(server, tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from data_helpers import run_measured, same_bits
 from scipy import sparse
 
 import rfcdask as rf
-from rfcdask.data.projection import draw_projection
+from rfcdask.data.views import draw_projection
 
 
 def test_entries_have_the_values_and_frequencies_of_the_method():

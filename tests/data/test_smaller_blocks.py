@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
+import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rfcdask as rf
+from rfcdask.data import layout
 from rfcdask.data.generators import SyntheticReader
+from rfcdask.data.manifest import CheckedStore
 from rfcdask.data.views import SLICE_AS_CHEAP, SmallerBlocksReader
 
 
@@ -48,3 +52,42 @@ def test_blocks_are_as_small_as_asked_for(tmp_path: Path) -> None:
     assert max(small.reader.sizes) <= 8000
     assert small.shape == made.shape
     assert rf.Dataset.split(small, 100, 0)[1].shape == (100, 28)
+
+
+def test_a_large_shard_is_read_in_equal_parts_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = np.random.default_rng(0).normal(size=(9000, 4)).astype(np.float32)
+    monkeypatch.setattr(layout, "READ_BYTES", 2**13)  # a block of 2**16 bytes in eight parts
+    rf.ingest((X, X[:, 0]), tmp_path / "s.zarr", block_size=2**16)
+    asked = []
+
+    async def get(
+        self: CheckedStore, key: str, prototype: object, byte_range: object = None
+    ) -> object:
+        found = await real(self, key, prototype, byte_range)
+        if key.startswith(("X/c/", "y/c/")) and "Suffix" not in type(byte_range).__name__:
+            asked.append((key, byte_range))
+        return found
+
+    real = CheckedStore.get
+    monkeypatch.setattr(CheckedStore, "get", get)
+    opened = rf.open_dataset(tmp_path / "s.zarr")
+    assert zarr.open_array(tmp_path / "s.zarr" / "X").shards[0] == 8 * opened.reader.block_rows
+    *full, last = opened.X.chunks[0]
+    assert {*full} == {512}
+    assert last <= 512
+    np.testing.assert_array_equal(opened.X.compute(scheduler="sync"), X)
+    np.testing.assert_array_equal(opened.y.compute(scheduler="sync"), X[:, 0])
+    assert len(asked) == len({str(one) for one in asked})
+    (tmp_path / "s.zarr" / "X" / "c" / "1" / "0").unlink()
+    with pytest.raises(rf.data.DamagedStoreError, match="shard 1 of array X"):
+        opened.X.blocks[9].compute(scheduler="sync")
+
+
+@given(st.integers(1, 10**4), st.integers(1, 500), st.integers(1, 2**16))
+def test_parts_of_a_shard_are_whole_chunks(chunk: int, chunks: int, row_bytes: int) -> None:
+    part = layout.read_rows(chunk * chunks, chunk, row_bytes)
+    assert part % chunk == 0
+    assert (chunk * chunks) % part == 0
+    assert part * row_bytes <= layout.READ_BYTES or part == chunk * chunks

@@ -13,14 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rfcdask.display import charts
-from rfcdask.display.comparisons import against_features, one_against_other
-from rfcdask.display.style import DARK, LIGHT, cut_apart, styles_for
+from rfcdask.display import DARK, LIGHT, charts, cut_apart, drawing, styles_for
+from rfcdask.display.charts import against_features, one_against_other
 from tests.pipeline.report import samples
 from tests.pipeline.report.wellformed import read
 
 ELEMENTS = {"svg", "path", "text", "title", "image"}
-CELLS = charts.Cells(
+CELLS = drawing.Cells(
     [[0.1, 0.9], [0.8, math.nan]],
     ["<b>a</b>", "$x$"],
     ["<b>a</b>", "$x$"],
@@ -39,9 +38,9 @@ CHARTS: dict[str, charts.Chart | None] = {
     "bars": charts.bars(["<b>a</b>", "$x$"], [1, 2], "rows"),
     "area": charts.sorted_area(list(range(400)), "features", "weight"),
     "stacks": charts.stacks({"a worker": {"block": 1.0}, "driver": {"rows": 2.0}}, "GB"),
-    "cells": charts.heat_map("cells", CELLS, "true", "predicted"),
-    "many cells": charts.heat_map(
-        "many", charts.Cells(np.eye(40).tolist(), ["a"] * 40, ["b"] * 40), "true", "predicted"
+    "cells": drawing.heat_map("cells", CELLS, "true", "predicted"),
+    "many cells": drawing.heat_map(
+        "many", drawing.Cells(np.eye(40).tolist(), ["a"] * 40, ["b"] * 40), "true", "predicted"
     ),
 }
 

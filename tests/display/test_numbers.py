@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rfcdask.display import style as numbers
+import rfcdask.display as numbers
 
 
 @pytest.mark.parametrize(

@@ -151,10 +151,10 @@ def test_an_empty_comparison_has_no_plot() -> None:
 
 def test_drawing_is_not_imported_before_it_is_needed() -> None:
     code = (
-        "import sys, rfcdask.display.comparisons, rfcdask.display.html;"
+        "import sys, rfcdask.display.charts, rfcdask.display.html;"
         "assert 'matplotlib' not in sys.modules and 'jinja2' not in sys.modules;"
-        "import rfcdask.pipeline.report, rfcdask.linear, rfcdask.features;"
-        "page = rfcdask.pipeline.report.render({'format': 1, 'data': {}});"
+        "import rfcdask.pipeline.report.page, rfcdask.linear, rfcdask.features;"
+        "page = rfcdask.pipeline.report.page.render({'format': 1, 'data': {}});"
         "assert 'matplotlib' not in sys.modules;"
         "rfcdask.display.charts.curve([1, 2], [3, 4], 'x', 'y').svg();"
         "assert 'matplotlib.pyplot' not in sys.modules"

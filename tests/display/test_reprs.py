@@ -14,8 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_html_repr
 
 import rfcdask as rf
+from rfcdask.display import DARK, LIGHT
 from rfcdask.display.html import Table
-from rfcdask.display.style import DARK, LIGHT
 from rfcdask.kernels.arrays import Array
 from tests.linear_data import blobs
 from tests.pipeline.report.wellformed import read

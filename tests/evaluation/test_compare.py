@@ -13,8 +13,8 @@ from sklearn.linear_model import RidgeClassifier as SklearnRidge
 
 import rfcdask as rf
 from rfcdask.evaluation.compare import Split, measure, model_bytes
-from rfcdask.evaluation.judge import Judge
-from rfcdask.features.methods import METHODS
+from rfcdask.evaluation.evaluate import Judge
+from rfcdask.features import METHODS
 from rfcdask.kernels.arrays import Array
 from rfcdask.kernels.seeds import draw_rows, stream
 from tests.linear_data import blobs, lazy

@@ -187,3 +187,14 @@ def test_gradients_of_other_models_are_refused() -> None:
     X, y = rows(60)
     with pytest.raises(ValueError, match="gradient=True needs a KernelClassifier"):
         rf.permutation_importance(rf.RidgeClassifier().fit(X, y), X, y, gradient=True)
+
+
+def test_columns_of_a_frame_are_those_of_the_model() -> None:
+    """In another order each was taken for another one."""
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 3)), columns=[*"abc"])
+    y = (frame["a"] > 0).astype(int)
+    model = rf.RidgeClassifier().fit(frame, y)
+    assert rf.permutation_importance(model, frame, y, random_state=0).names == [*"abc"]
+    for wrong in (frame[[*"cba"]], frame.rename(columns={"a": "z"})):
+        with pytest.raises(ValueError, match="feature names should match"):
+            rf.permutation_importance(model, wrong, y, random_state=0)

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from sklearn.pipeline import make_pipeline
 
 import rfcdask as rf
-from rfcdask.evaluation import kernel_error as evaluate
+from rfcdask.evaluation import metrics as evaluate
 from rfcdask.kernels import Kernel
 from rfcdask.kernels.arrays import NotFiniteError
 from tests.reference import KERNELS, exact_kernel, random_csr

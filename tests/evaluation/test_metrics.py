@@ -206,3 +206,13 @@ def test_metrics_refuse_what_they_cannot_measure() -> None:
         rf.metrics.accuracy_score(y, np.array(list("abcabc")))
     with pytest.raises(TypeError, match="unexpected keyword argument 'wieghts'"):
         rf.metrics.accuracy_score(y, y, wieghts=1)
+
+
+def test_what_has_no_metric_is_refused() -> None:
+    y = da.arange(40, chunks=10) % 2
+    for value in (np.nan, np.inf):
+        for name in ("mean_squared_error", "mean_absolute_error", "r2_score"):
+            with pytest.raises(ValueError, match="contain NaN or infinity"):
+                getattr(rf.metrics, name)(y, da.full(40, value, chunks=10))
+    with pytest.raises(ValueError, match=r"beyond 2\*\*53 are the same as floating point"):
+        rf.metrics.accuracy_score(y + 2**53, (y * 0 + 2.0**53))

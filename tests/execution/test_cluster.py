@@ -20,8 +20,7 @@ from distributed import Client, LocalCluster
 from distributed.security import Security
 
 import rfcdask as rf
-from rfcdask.execution.cluster import current_client, size_of_cluster
-from rfcdask.execution.executor import local_threads
+from rfcdask.execution.cluster import current_client, local_threads, size_of_cluster
 from rfcdask.execution.failures import _no_worker_timeout
 from tests import programs
 

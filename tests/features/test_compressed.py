@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import weakref
+from typing import Any
+
 import numpy as np
 import pytest
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics.pairwise import rbf_kernel
 
 import rfcdask as rf
+from rfcdask.selection.columns import ColumnCache, SharedColumns
+from rfcdask.selection.objective import AllPairs, DenseGram, SampledPairs
 
 rng = np.random.default_rng(42)
 CENTRES = rng.normal(scale=2, size=(12, 10))
@@ -61,6 +66,64 @@ def test_one_selection_gives_every_size(changes: dict[str, object]) -> None:
             np.testing.assert_array_equal(getattr(one, name), getattr(alone, name))
         assert one.heldout_error_ == alone.heldout_error_
         assert seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"solver": "frank-wolfe"}, {"solver": "giga"}),
+        ({"n_pairs": None}, {"n_pairs": None, "label_weight": 0.3, "refine": 3}),
+    ],
+)
+def test_selections_on_the_same_rows_share_columns(
+    first: dict[str, object], second: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    for kind in (AllPairs, SampledPairs):
+        for name in ("columns", "squared_norms"):
+            monkeypatch.setattr(kind, name, counted(getattr(kind, name), asked))
+    common = {"n_candidates": 300, "n_pairs": 2000, "n_rows": 200, "random_state": 0}
+
+    def picked(settings: dict[str, object], shared: SharedColumns | None) -> list[Any]:
+        unfitted = rf.CompressedFeatures.paper(40, **(common | settings))
+        maps = unfitted.fit_sizes(X, y, sizes=(15, 40), shared=shared)
+        assert all(seconds > 0 for _, seconds in maps)
+        return [(one.selected_.tolist(), one.weights_.tolist()) for one, _ in maps]
+
+    shared = SharedColumns()
+    before = picked(first, shared), len(asked)
+    together = picked(second, shared)
+    more = len(asked) - before[1]
+    assert (before[0], together) == (picked(first, None), picked(second, None))
+    alone = len(asked) - before[1] - more - before[1]
+    assert more < alone  # at the least the norms, which are asked for once
+    other = picked(first, shared), picked(first | {"random_state": 1}, shared)
+    assert other == (before[0], picked(first | {"random_state": 1}, None))
+
+
+def test_columns_are_let_go_before_others_are_made() -> None:
+    shared, alive = SharedColumns(), []
+
+    def make() -> Any:
+        alive.append([one() is not None for one in made])
+        columns = ColumnCache(DenseGram(np.eye(3)))
+        made.append(weakref.ref(columns))
+        return columns
+
+    made: list[Any] = []
+    for rows in (np.zeros(2), np.zeros(2), np.ones(2)):
+        shared.of((1.0, rows), make)
+    assert alive == [[], [False]]
+    shared.clear()
+    assert [one() for one in made] == [None, None]
+
+
+def counted(function: Any, asked: list[int]) -> Any:
+    def counting(*args: Any) -> Any:
+        asked.append(len(args))
+        return function(*args)
+
+    return counting
 
 
 @pytest.mark.parametrize("solver", ["giga", "frank-wolfe", "pursuit"])

@@ -9,7 +9,7 @@ import pytest
 from distributed import Client
 
 import rfcdask as rf
-from rfcdask.kernels import threads
+from rfcdask.kernels import runtime as threads
 
 ROWS = 3000
 X = np.random.default_rng(11).normal(size=(ROWS, 8)).astype(np.float32)

@@ -17,11 +17,11 @@ from numba.core.caching import IndexDataCacheFile
 from numba.core.dispatcher import Dispatcher
 
 import rfcdask
-from rfcdask.kernels.compiled import CompiledCache
+from rfcdask.kernels.runtime import CompiledCache
 
 FACTOR = """
 from typing import NamedTuple
-from rfcdask.kernels.compiled import compiled
+from rfcdask.kernels.runtime import compiled
 
 class Pair(NamedTuple):
     a: float
@@ -33,7 +33,7 @@ def factor(x):
 """
 USER = """
 from shop.factor import Pair, factor
-from rfcdask.kernels.compiled import compiled
+from rfcdask.kernels.runtime import compiled
 
 @compiled()
 def price(pair, x):

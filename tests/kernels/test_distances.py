@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from rfcdask.kernels.distances import pairwise, rowwise
+from rfcdask.kernels.exact import pairwise, rowwise
 from tests.reference import random_csr
 
 SUMS = ("squares", "absolutes", "log1p")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from rfcdask.kernels.threads import available_cpus, map_tiles, one_blas_thread
+from rfcdask.kernels.runtime import available_cpus, map_tiles, one_blas_thread
 
 
 def blas_threads() -> set[int]:

@@ -7,10 +7,12 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 import rfcdask as rf
-from rfcdask.linear.accumulate import accumulate_moments
+from rfcdask.linear.inputs import accumulate_moments
 from tests.linear_data import blobs, lazy
 
 MODELS = [
@@ -209,3 +211,111 @@ def test_rows_held_out_do_not_shift_the_place() -> None:
     blocks = lazy(X, 50)
     with pytest.raises(ValueError, match="row 157 of X, column 2"):
         accumulate_moments(blocks, da.zeros(200, chunks=50), validation_fraction=0.5, seed=1)
+
+
+MAPS = [
+    rf.RandomFeatures(8, gamma="scale"),
+    rf.JLFeatures(8, gamma="scale", n_candidates=64),
+    rf.NystroemFeatures(8, gamma=0.5),
+    rf.Standardizer(),
+]
+
+
+@pytest.mark.parametrize("model", [*ALL_MODELS, *MAPS], ids=lambda model: type(model).__name__)
+def test_a_refused_fit_leaves_nothing_of_the_last(model: Any) -> None:
+    """Old coefficients with new classes or columns would answer wrongly."""
+    X = np.random.default_rng(0).normal(size=(200, 4))
+    y = (X[:, 0] > 0).astype(int)
+    fitted = clone(model).fit(X, y)
+    with pytest.raises(ValueError, match="NaN"):
+        fitted.fit(lazy(np.full((200, 2), np.nan), 50), lazy(y + 5, 50))
+    call = fitted.transform if hasattr(fitted, "transform") else fitted.predict
+    for rows in (X, X[:, :2]):
+        with pytest.raises(NotFittedError):
+            call(rows)
+    assert np.isfinite(np.asarray(call(X) if fitted.fit(X, y) else None, float)).all()
+
+
+@pytest.mark.parametrize("model", [*ALL_MODELS, *MAPS], ids=lambda model: type(model).__name__)
+def test_values_behind_a_mask_are_no_values(model: Any) -> None:
+    X = np.random.default_rng(0).normal(size=(200, 4))
+    y = (X[:, 0] > 0).astype(int)
+    behind = np.ma.masked_array(X, mask=X > 2)
+    fitted = clone(model).fit(np.ma.masked_array(X), y)  # nothing is masked
+    call = fitted.transform if hasattr(fitted, "transform") else fitted.predict
+    for rows in (behind, da.from_array(behind, chunks=(50, 4))):
+        for use in (call, lambda rows: clone(model).fit(rows, y)):
+            with pytest.raises(ValueError, match=r"X is a masked array.* fill it"):
+                use(rows)
+    if hasattr(fitted, "score"):
+        with pytest.raises(ValueError, match="y is a masked array"):
+            clone(model).fit(X, np.ma.masked_array(y, mask=y > 0))
+
+
+STEPS = ALL_MODELS[:4]
+
+
+@pytest.mark.parametrize("model", STEPS, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("weight", [0.0, 1e-50, 1e-40, 1e30])
+def test_weights_that_no_step_can_count_are_refused(model: Any, weight: float) -> None:
+    X = np.random.default_rng(0).normal(size=(200, 4))
+    y = (X[:, 0] > 0).astype(int)
+    words = "weights are all zero|mean of .*divide them by their mean|not finite"
+    with pytest.raises(ValueError, match=words):
+        clone(model).fit(lazy(X, 50), lazy(y, 50), sample_weight=da.full(200, weight, chunks=50))
+    clone(model).fit(X, y, sample_weight=np.where(y, 1.0, 1e-50))  # such a row counts for nothing
+
+
+@pytest.mark.parametrize("model", ALL_MODELS[:6], ids=lambda model: type(model).__name__)
+def test_types_of_which_a_part_would_be_dropped(model: Any) -> None:
+    X = np.random.default_rng(0).normal(size=(200, 4))
+    y = (X[:, 0] > 0).astype(int)
+    dates = X.astype("datetime64[s]")
+    with pytest.raises(ValueError, match=r"X has dtype datetime64\[s\], but real numbers"):
+        clone(model).fit(dates, y)
+    for wrong in (np.ones(200) * 1j, np.full(200, "a")):
+        with pytest.raises(ValueError, match=r"sample_weight has .* one real number"):
+            clone(model).fit(X, y, sample_weight=wrong)
+    if not hasattr(clone(model).fit(X, y), "classes_"):
+        for wrong in (y * 1j, y.astype("datetime64[s]"), y.astype("timedelta64[s]")):
+            with pytest.raises(ValueError, match=r"y has dtype .*real numbers are needed"):
+                clone(model).fit(X, wrong)
+
+
+def test_numbers_beyond_all_squares_are_refused() -> None:
+    X = np.random.default_rng(0).normal(size=(200, 4))
+    y = X[:, 0] * 1e200
+    with pytest.raises(ValueError, match="overflow in block 0; scale the columns of X, or y"):
+        rf.Ridge().fit(X, y)
+    with pytest.raises(ValueError, match="too large to square"):
+        rf.Ridge().fit(X, X[:, 0]).score(X, y)
+    with pytest.raises(ValueError, match="too large to square"):
+        rf.KernelRegressor(8, epochs=1).fit(X, y)
+    with pytest.raises(ValueError, match="scale the columns of X"):
+        rf.SGDClassifier(epochs=1).fit(X * 1e160, X[:, 0] > 0)
+
+
+def test_some_rows_must_be_left_to_learn_from() -> None:
+    X = np.random.default_rng(0).normal(size=(200, 4))
+    with pytest.raises(ValueError, match=r"leaves 0 of 200 rows to learn from; lower it"):
+        rf.KernelRegressor(8, epochs=1, validation_fraction=0.999).fit(X, X[:, 0])
+
+
+def test_classes_are_told_apart() -> None:
+    X = np.random.default_rng(0).normal(size=(200, 4))
+    y = (X[:, 0] > 0) + 2**53
+    model = rf.RidgeClassifier().fit(X, y)
+    with pytest.raises(ValueError, match=r"beyond 2\*\*53"):
+        model.score(X, y.astype(float))
+    with pytest.raises(ValueError, match="holds a label that is no value"):
+        rf.SGDClassifier().partial_fit(X, y, classes=[0.0, 1.0, np.nan])
+    many = da.arange(20_000, chunks=5000)
+    with pytest.raises(ValueError, match=r"than 10000 distinct labels\. Unknown label type"):
+        rf.RidgeClassifier().fit(da.ones((20_000, 2), chunks=(5000, 2)), many)
+
+
+def test_the_square_of_many_columns_is_refused_before_it_is_made() -> None:
+    X = sp.random_array((50, 2_000_000), density=1e-6, format="csr", rng=0)
+    for model in (rf.Ridge(), rf.RidgeClassifier()):
+        with pytest.raises(MemoryError, match=r"2,000,000 columns make a matrix .*SGDRegressor"):
+            model.fit(X, np.arange(50) % 2)

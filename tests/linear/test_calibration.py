@@ -76,3 +76,11 @@ def test_a_damaged_calibration_is_refused(tmp_path: Path) -> None:
     rf.save(model, tmp_path / "model")
     with pytest.raises(ValueError, match="calibration_ does not fit the other arrays"):
         rf.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("n_rows", [0, -5, 1.5, "many", True])
+def test_rows_that_cannot_be_counted_are_refused(n_rows: Any) -> None:
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    model = rf.RidgeClassifier().fit(X, X[:, 0] > 0)
+    with pytest.raises(ValueError, match=r"n_rows=.* must be a whole number of at least 1"):
+        model.calibrate(X, X[:, 0] > 0, n_rows=n_rows)

@@ -15,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rfcdask as rf
+from rfcdask.execution.blocks import Blocks
+from rfcdask.execution.executor import open_executor
 from rfcdask.linear.sgd import training
 from rfcdask.linear.sgd.step import TrainingConfig, TrainingState, join_chains, train_on_blocks
 from tests.linear_data import blobs, lazy
@@ -58,9 +60,38 @@ def test_chains_run_on_different_workers(
     tmp_path: Path, cluster_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training, "train_on_blocks", partial(record, tmp_path))
-    MODELS["sgd"](chains=2, alpha=1e-3).fit(*data(), client=cluster_client)
+    X, y = data()
+    features = rf.RandomFeatures(20, gamma=0.1, random_state=0).fit(X)
+    model = MODELS["sgd"](chains=2).fit(features.transform(X), y, client=cluster_client)
     workers = cluster_client.run(os.getpid).values()
     assert {int(path.name) for path in tmp_path.iterdir()} == set(workers)
+    monkeypatch.undo()
+    assert np.array_equal(model.coef_, MODELS["sgd"](chains=2).fit(features.transform(X), y).coef_)
+
+
+def test_a_chain_reads_its_blocks_by_itself(cluster_client: Client) -> None:
+    X, y = data()
+    blocks = Blocks(X.map_blocks(add, 1.0, dtype=X.dtype), y)
+    before = set(cluster_client.futures)  # an error of another test may keep one alive
+    with open_executor(cluster_client) as executor:
+        handles = [executor.unread(blocks, index) for index in (2, 5)]
+        task = executor.call(sum_of_blocks, 0.5, *handles)
+        assert executor.result(task) == pytest.approx(0.5 + float((X.blocks[[2, 5]] + 1).sum()))
+        assert len(set(cluster_client.futures) - before) == 1  # no block is a task of its own
+        for handle in (*handles, task):
+            executor.release(handle)
+    kept = cluster_client.persist(X)
+    with open_executor(cluster_client) as executor:  # blocks that are kept are not made again
+        task = executor.call(sum_of_blocks, 0.5, executor.unread(Blocks(kept, y), 2))
+        assert executor.result(task) == pytest.approx(0.5 + float(X.blocks[2].sum()))
+
+
+def add(block: Any, number: float) -> Any:
+    return block + number
+
+
+def sum_of_blocks(start: float, *blocks: Any) -> float:
+    return start + sum(float(X.sum()) for X, _ in blocks)
 
 
 @settings(max_examples=30, deadline=None)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import sklearn
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from sklearn.utils.fixes import parse_version
 
 import rfcdask as rf
 
@@ -16,9 +14,6 @@ SMALL_DATA = {
     "check_sample_weight_equivalence_on_dense_data": "rows are shuffled and cut into batches",
     "check_sample_weight_equivalence_on_sparse_data": "rows are shuffled and cut into batches",
 }
-if parse_version(sklearn.__version__) < parse_version("1.7"):
-    # It looked at nothing there (issue 30139 of scikit-learn), and so passes.
-    del SMALL_DATA["check_sample_weight_equivalence_on_sparse_data"]
 
 
 def expected_failures(estimator: Any) -> dict[str, str]:

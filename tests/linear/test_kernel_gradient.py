@@ -10,13 +10,17 @@ import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from rfcdask.kernels import get_kernel
-from rfcdask.kernels.threads import task_threads
+from rfcdask.kernels.runtime import task_threads
 from rfcdask.linear.kernel.gradient import (
     Buffers,
     InputScaling,
     Parameters,
     ScaledRows,
+    Trial,
     batch_gradient,
+    choose_width,
+    median_gamma,
+    scaled_gamma,
 )
 from rfcdask.linear.kernel.optimize import (
     DivergedError,
@@ -28,7 +32,6 @@ from rfcdask.linear.kernel.optimize import (
     train_in_memory,
     train_rows,
 )
-from rfcdask.linear.kernel.width import Trial, choose_width, median_gamma, scaled_gamma
 from rfcdask.linear.sgd.losses import LOG, SOFTMAX, SQUARED, SQUARED_HINGE
 
 P, J, N = 5, 7, 40

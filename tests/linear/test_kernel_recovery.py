@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import resource
 import signal
@@ -17,6 +19,7 @@ from distributed import Client, LocalCluster
 
 import rfcdask as rf
 from rfcdask.linear.kernel.optimize import DivergedError
+from rfcdask.linear.sgd.training import Checkpoint
 from rfcdask.persist.files import DestinationError
 from tests.linear.failing import data, dies_at_third_read
 
@@ -119,6 +122,69 @@ def test_a_checkpoint_that_is_none_is_named(tmp_path: Path, content: bytes) -> N
     assert path.read_bytes() == content
     path.unlink()
     model(checkpoint=path).fit(*data())
+
+
+class StoppedError(Exception):
+    """In the place of a kill."""
+
+
+def interrupted(path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Leave a checkpoint of the middle of an epoch, and return what it holds."""
+    write, calls = Checkpoint._write, []
+
+    def write_twice(self: Any, *args: Any, **about: Any) -> None:
+        write(self, *args, **about)
+        calls.append(1)
+        if len(calls) == 2:
+            raise StoppedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "_write", write_twice)
+        with pytest.raises(StoppedError):
+            kind().fit(*data())
+    with np.load(path) as stored:
+        return dict(stored)
+
+
+def sgd(**more: Any) -> rf.SGDClassifier:
+    return rf.SGDClassifier(epochs=3, random_state=1, alphas=[1e-3, 1e-2], **more)
+
+
+@pytest.mark.parametrize("kind", [model, sgd])
+def test_a_checkpoint_is_not_believed(
+    tmp_path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrays of another size made compiled code write beyond their ends: the process crashed."""
+    path = tmp_path / "run.ckpt"
+    wanted = kind().fit(*data())
+
+    def again() -> Any:
+        return kind(checkpoint=path, checkpoint_every=1)
+
+    good = interrupted(path, again, monkeypatch)
+    about = json.loads(str(good["about"]))
+    ways = itertools.cycle((lambda v: v[:1], lambda v: v[None], lambda v: v.astype(np.float16)))
+    arrays = [name for name in good if name != "about"]
+    changes = [{name: change(good[name])} for name, change in zip(arrays, ways, strict=False)]
+    records = [("position", [9, 0]), ("position", [0, "a"]), ("history", [{}]), ("history", None)]
+    records += [("step", -1), ("gamma", 0), ("gamma", float("nan")), ("loss", ["a", 1])]
+    records += [("best", [9, 0.1, 0.1, 0]), ("best", [0, float("nan"), 0.1, 0])]
+    scalars = about.get("scalars", {})
+    for key, value in (("step", "a"), ("left", [5]), ("held_out_loss", [1.0] * 3), ("rows", {})):
+        records.append(("scalars", scalars | {key: value}))
+    changes += [
+        {"about": np.array(json.dumps(about | {key: value}))}
+        for key, value in records
+        if key in about
+    ]
+    for change in changes:
+        with path.open("wb") as file:
+            np.savez(file, **(good | change))
+        with pytest.raises(ValueError, match=r"is not a checkpoint that can be read .*; remove it"):
+            again().fit(*data())
+    with path.open("wb") as file:
+        np.savez(file, **good)
+    assert np.array_equal(again().fit(*data()).coef_, wanted.coef_)
 
 
 @pytest.mark.parametrize("place", [0, 2999])

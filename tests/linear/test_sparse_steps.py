@@ -18,6 +18,7 @@ from rfcdask.linear.sgd.optimizer import (
     fit_diagonal,
     run_sparse_steps,
 )
+from rfcdask.linear.sgd.step import take_rows
 from tests.linear_data import text_like
 
 
@@ -98,3 +99,16 @@ def test_bad_values_are_named():
     column = X.indices[X.indptr[1203]]
     with pytest.raises(ValueError, match=rf"row 1203 of X, column {column}\)|column {column}"):
         rf.SGDClassifier(epochs=1, random_state=0).fit(lazy(X), y)
+
+
+@pytest.mark.parametrize("sizes", [(7,), (7, 3, 9), (4, 5)])
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_matrix])
+def test_rows_of_blocks_come_in_their_order(sizes: tuple[int, ...], make):
+    rng = np.random.default_rng(0)
+    blocks = [rng.normal(size=(size, 5)).astype(np.float32) for size in sizes]
+    which = rng.integers(0, len(sizes), 50).astype(np.int8)
+    which[which == 1] = len(sizes) - 1  # of one block, no row
+    rows = rng.integers(0, np.array(sizes)[which])
+    found = take_rows([make(block) for block in blocks], which, rows)
+    expected = np.array([blocks[k][row] for k, row in zip(which, rows, strict=True)])
+    np.testing.assert_array_equal(found if make is np.asarray else found.toarray(), expected)

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import rfcdask as rf
-from rfcdask.linear.standardize import wants_standardizing
+from rfcdask.linear.transform import wants_standardizing
 
 
 @parametrize_with_checks([rf.Standardizer()])
@@ -66,3 +66,12 @@ def test_columns_with_units_want_standardizing(
 ) -> None:
     X = np.array([values, values[::-1]] * 5)
     assert wants_standardizing(rf.ingest(X, tmp_path / "x.zarr", scale=scale)) is wanted
+
+
+def test_lazy_rows_that_are_not_finite_are_named() -> None:
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    standard = rf.Standardizer().fit(X)
+    X[23, 1] = np.nan
+    lazy = standard.transform(da.from_array(X, chunks=(20, 3)))
+    with pytest.raises(ValueError, match=r"row 23.*column 1|column 1.*row 23"):
+        lazy.compute(scheduler="sync")

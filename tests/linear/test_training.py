@@ -21,16 +21,14 @@ import rfcdask as rf
 from rfcdask.execution.blocks import Blocks
 from rfcdask.execution.executor import open_executor
 from rfcdask.kernels.arrays import Array
-from rfcdask.linear.sgd import training
+from rfcdask.kernels.seeds import epoch_groups, held_out_rows, shuffle_rows
+from rfcdask.linear.sgd import base, training
+from rfcdask.linear.sgd.base import is_cheaper_to_keep, seconds_to_compute
 from rfcdask.linear.sgd.step import (
     TrainingState,
     blocks_mixed,
-    epoch_groups,
-    held_out_rows,
-    shuffle_rows,
     train_on_blocks,
 )
-from rfcdask.linear.sgd.training import is_cheaper_to_keep, seconds_to_compute
 from tests.linear_data import blobs, lazy
 
 
@@ -131,7 +129,7 @@ def test_dear_features_are_kept() -> None:
 def test_the_measured_time_decides(
     seconds: float, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "seconds_to_compute", lambda executor, blocks: seconds)
+    monkeypatch.setattr(base, "seconds_to_compute", lambda executor, blocks: seconds)
     work = Work()
     train("auto", work)
     assert work.calls == N_BLOCKS if kept else work.calls >= RECOMPUTED
@@ -141,7 +139,7 @@ def test_without_room_nothing_is_kept_or_measured(monkeypatch: pytest.MonkeyPatc
     def refuse(*args: Any) -> float:
         raise AssertionError("measured in vain")
 
-    monkeypatch.setattr(training, "seconds_to_compute", refuse)
+    monkeypatch.setattr(base, "seconds_to_compute", refuse)
     work = Work()
     with dask.config.set({"rfcdask.persist-bytes": "10 kB"}):
         train("auto", work)
@@ -158,7 +156,7 @@ def test_arrays_in_memory_and_single_passes_are_never_kept(
     def refuse(*args: Any) -> float:
         raise AssertionError("measured in vain")
 
-    monkeypatch.setattr(training, "seconds_to_compute", refuse)
+    monkeypatch.setattr(base, "seconds_to_compute", refuse)
     X, y = blobs(500, 6, 2)
     rf.SGDClassifier(epochs=5, random_state=0).fit(X, y)
     rf.SGDClassifier(epochs=1, random_state=0).fit(lazy(X, 100) + 1, y)
@@ -204,7 +202,7 @@ def test_every_choice_gives_the_same_bits(
     target = lazy(y, 150)
     wanted = model(epochs=5, random_state=0, persist=False).fit(Z, target)
     for persist, seconds in ((True, 0.0), ("auto", 0.0), ("auto", 1e3)):
-        monkeypatch.setattr(training, "seconds_to_compute", lambda *args, s=seconds: s)
+        monkeypatch.setattr(base, "seconds_to_compute", lambda *args, s=seconds: s)
         for client in (None, cluster_client):
             found = model(epochs=5, random_state=0, persist=persist).fit(Z, target, client=client)
             assert np.array_equal(found.coef_, wanted.coef_)

@@ -120,8 +120,14 @@ def test_a_killed_save_leaves_nothing_under_the_final_name(tmp_path: Path) -> No
     assert not target.exists()
     with pytest.raises(FileNotFoundError):
         rf.load(target)
+    (left_over,) = tmp_path.glob(".model-????????")
+    other = tmp_path / ".model-0123abcd"
+    other.mkdir()
+    (other / "letter.txt").write_text("of somebody else")
     rf.save(fitted("random"), target)
     assert rf.load(target).n_components == 20
+    assert not left_over.exists()  # nobody else would ever remove it
+    assert {path.name for path in tmp_path.iterdir()} == {"model", ".model-0123abcd"}
 
 
 def test_a_model_that_is_replaced_meanwhile_is_read_whole(

@@ -10,7 +10,6 @@ import pytest
 from rfcdask._version import __version__
 from rfcdask.persist.files import atomic_file
 from rfcdask.pipeline import run_job
-from rfcdask.pipeline.context import Context
 from rfcdask.pipeline.folder import (
     OtherRunError,
     RunExistsError,
@@ -19,6 +18,7 @@ from rfcdask.pipeline.folder import (
     read_json,
     write_json,
 )
+from rfcdask.pipeline.phases import Context
 from rfcdask.pipeline.settings import Settings
 
 BEGUN = {"format": 1, "rfcdask": __version__, "source": None, "identity": None, "settings": {}}

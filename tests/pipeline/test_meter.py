@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from rfcdask.pipeline.context import MemoryMeter
+from rfcdask.pipeline.phases import MemoryMeter
 
 HOLD = "import time; held = bytearray(b'x') * (150 * 2**20); print('here', flush=True); input()"
 

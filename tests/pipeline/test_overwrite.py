@@ -18,7 +18,7 @@ from rfcdask.persist import files
 from rfcdask.pipeline import RunFolder, run_job, training
 from rfcdask.pipeline import folder as folders
 from rfcdask.pipeline.folder import OtherRunError, RunExistsError, UnfinishedRunError
-from rfcdask.planning.planner import PlanError
+from rfcdask.planning import PlanError
 from tests.pipeline.helpers import results_of
 from tests.pipeline.test_resume import wait_for
 from tests.programs import start_cli
@@ -184,7 +184,7 @@ def test_a_plan_that_was_refused_blocks_nothing(
         raise PlanError("it will not fit")
 
     with monkeypatch.context() as small:
-        small.setattr("rfcdask.planning.planner.Plan.check", refuse)
+        small.setattr("rfcdask.planning.Plan.check", refuse)
         with pytest.raises(PlanError):
             run(out, source)
     assert run(out, source, ignore_plan=True)["data"]["rows"] == 200

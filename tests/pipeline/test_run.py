@@ -61,6 +61,7 @@ def test_results_hold_every_section(whole: Path) -> None:
         "model",
         "confusion",
         "points",
+        "targets",
         "importances",
         "warnings",
         "phases",

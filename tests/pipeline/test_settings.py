@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rfcdask.display.style import METHOD_TITLES, styles_for
-from rfcdask.features.methods import METHODS, NEIGHBOURS
+from rfcdask.display import METHOD_TITLES, styles_for
+from rfcdask.features import METHODS, NEIGHBOURS
 from rfcdask.pipeline.data import settle
 from rfcdask.pipeline.settings import (
     Settings,

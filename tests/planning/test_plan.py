@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rfcdask as rf
-from rfcdask.planning.memory import find_problems, peaks
 from rfcdask.planning.speed import HANDLING, Rates, expected_seconds
-from rfcdask.planning.work import Resources, Workload, keeps_features
+from rfcdask.planning.work import Resources, Workload, find_problems, keeps_features, peaks
 
 mpl.use("agg")
 GIB = 2**30

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from rfcdask.kernels import get_kernel, threads
+from rfcdask.kernels import get_kernel
+from rfcdask.kernels import runtime as threads
 from rfcdask.kernels.hot_loop import CosineBlock
 from rfcdask.selection import candidates as candidates_module
-from rfcdask.selection.candidates import Candidates
+from rfcdask.selection.candidates import Candidates, PairTarget, RowTarget
 from rfcdask.selection.objective import AllPairs, SampledPairs, gram
-from rfcdask.selection.target import PairTarget, RowTarget
 from tests.reference import exact_kernel
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)

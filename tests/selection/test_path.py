@@ -10,15 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
+import rfcdask.selection as path
 from rfcdask.kernels import get_kernel
 from rfcdask.kernels.hot_loop import CosineBlock
-from rfcdask.selection import Path, columns, frank_wolfe, giga, path, pursuit
-from rfcdask.selection.candidates import Candidates
+from rfcdask.selection import Path, columns, frank_wolfe, giga, pursuit, run_solver
+from rfcdask.selection.candidates import Candidates, RowTarget
 from rfcdask.selection.columns import ColumnCache
 from rfcdask.selection.objective import AllPairs, DenseGram, gram
-from rfcdask.selection.path import run_solver
 from rfcdask.selection.solvers import SOLVERS, check_solver
-from rfcdask.selection.target import RowTarget
 from tests.reference import feature_products, gram_form
 
 FUNCTIONS = {"giga": giga, "frank-wolfe": frank_wolfe, "pursuit": pursuit}

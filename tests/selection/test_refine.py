@@ -5,8 +5,10 @@ import pytest
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from rfcdask.kernels import get_kernel, threads
+from rfcdask.kernels import get_kernel
+from rfcdask.kernels import runtime as threads
 from rfcdask.selection import refine as module
+from rfcdask.selection.candidates import RowTarget
 from rfcdask.selection.refine import (
     CentredCSR,
     FeatureParameters,
@@ -16,7 +18,6 @@ from rfcdask.selection.refine import (
     heldout_error,
     refine,
 )
-from rfcdask.selection.target import RowTarget
 from tests.reference import exact_kernel, random_csr
 
 F32 = np.dtype(np.float32)

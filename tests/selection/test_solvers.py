@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
-from rfcdask.selection import frank_wolfe, giga, pursuit
+from rfcdask.selection import frank_wolfe, giga, pursuit, run_solver
 from rfcdask.selection.columns import ColumnCache
 from rfcdask.selection.objective import DenseGram
-from rfcdask.selection.path import run_solver
 from rfcdask.selection.solvers import Giga
 from tests.reference import feature_products, gram_form, oracle_problem
 

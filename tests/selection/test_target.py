@@ -6,8 +6,7 @@ from sklearn.preprocessing import label_binarize
 
 from rfcdask.kernels import get_kernel
 from rfcdask.kernels.hot_loop import CosineBlock
-from rfcdask.selection.candidates import Candidates
-from rfcdask.selection.target import RowTarget, label_columns
+from rfcdask.selection.candidates import Candidates, RowTarget, label_columns
 from tests.reference import exact_kernel, random_csr
 
 F64 = np.dtype(np.float64)

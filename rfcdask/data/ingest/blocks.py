@@ -18,26 +18,22 @@ from scipy import sparse
 from zarr.storage import MemoryStore
 
 from rfcdask.data.columns import column_stats
-from rfcdask.data.csr import canonical, encode_csr
 from rfcdask.data.errors import DataError, OutOfMemoryError
 from rfcdask.data.ingest.destination import BlockRecord, Journal, WritePlan, destination_errors
-from rfcdask.data.layout import CSR_PARTS, Layout, create_arrays
+from rfcdask.data.layout import CSR_PARTS, Layout, canonical, create_arrays, encode_csr
 from rfcdask.data.location import Location
 from rfcdask.data.manifest import Seal, file_facts, seal_of, shard_key
-from rfcdask.data.projection import SparseProjection, load_projection
+from rfcdask.data.sources.arrays import flat, unmasked
 from rfcdask.data.sources.base import (
     BATCH_BYTES,
     Batch,
     Source,
     Survey,
-    cut,
-    dense,
-    flat,
-    keep_rows,
+    bad_rows_of,
     not_finite,
-    wrong_width,
 )
 from rfcdask.data.sources.dask_arrays import DaskRows
+from rfcdask.data.views import SparseProjection, load_projection
 from rfcdask.execution.executor import call_later, run_tasks
 from rfcdask.execution.failures import WorkerDiedError
 from rfcdask.execution.progress import track
@@ -45,6 +41,7 @@ from rfcdask.kernels.arrays import CSR, Array, IntArray, Matrix, is_sparse
 
 if TYPE_CHECKING:
     from distributed import Client
+
 
 _ENCODING = threading.Lock()
 # The encoder holds two blocks beside the one it writes, and uses several threads by itself; one at
@@ -73,7 +70,8 @@ class WriteBlock:
                 record = BlockRecord(column_stats(X), seals={"X": seal})
             if y is not None:
                 labels = zlib.crc32(np.ascontiguousarray(y).tobytes())
-                seals = {**record.seals, "y": self._write("y", block, y)}
+                name = self.plan.layout.label_array
+                seals = {**record.seals, name: self._write(name, block, y)}
                 record = replace(record, labels=labels, seals=seals)
             Journal(location).record(block, record)
 
@@ -155,7 +153,9 @@ def fill(plan: WritePlan, block: int, batches: Iterable[Batch]) -> tuple[Any, Ar
     layout = plan.layout
     start, stop = layout.span(block)
     X = None if layout.sparse else np.empty((stop - start, layout.n_columns), layout.dtype)
-    y = None if plan.labels is None else np.empty(stop - start, layout.label_dtype)
+    y = None
+    if plan.labels is not None:
+        y = np.empty((stop - start, *layout.label_shape), layout.label_dtype)
     place, parts = 0, []
     for batch in batches if layout.sparse else few_rows(batches):
         n_rows = batch.X.shape[0]
@@ -171,7 +171,19 @@ def fill(plan: WritePlan, block: int, batches: Iterable[Batch]) -> tuple[Any, Ar
             f"{plan.source_name} gave {place} rows where {stop - start} were found before: it "
             "changed meanwhile; ingest it again with overwrite=True."
         )
-    return (sparse.vstack(parts, format="csr") if X is None else X), y
+    return (_stacked(parts) if X is None else X), y
+
+
+def _stacked(parts: list[CSR]) -> CSR:
+    """Put sparse rows together; the arrays of the parts go as soon as they are copied."""
+    shape = (sum(part.shape[0] for part in parts), parts[0].shape[1])
+    indptr = np.concatenate([[0], np.cumsum(np.concatenate([np.diff(p.indptr) for p in parts]))])
+    joined: list[Array] = []
+    for name in ("data", "indices"):
+        joined.append(np.concatenate([getattr(part, name) for part in parts]))
+        for part in parts:
+            setattr(part, name, joined[-1][:0])
+    return sparse.csr_matrix((*joined, indptr), shape=shape)
 
 
 def few_rows(batches: Iterable[Batch]) -> Iterator[Batch]:
@@ -193,11 +205,9 @@ def _convert_csr(plan: WritePlan, X: Any, first: int) -> CSR:
         row = int(np.searchsorted(rows.indptr, place, side="right")) - 1
         return first + row, int(rows.indices[place])
 
-    bad = np.flatnonzero(~np.isfinite(rows.data)) if rows.dtype.kind == "f" else np.empty(0, int)
-    if len(bad):
-        number = at(bad[0])[0]
-        values = rows[number - first].toarray()[0]
-        raise not_finite(plan.source_name, number, values, None, WRITTEN_REMEDY)
+    if len(bad := bad_rows_of(rows, None)):
+        values = rows[bad[0]].toarray()[0]
+        raise not_finite(plan.source_name, first + int(bad[0]), values, None, WRITTEN_REMEDY)
     cast, wrong = _cast(rows.data, plan.layout.dtype)
     if len(wrong):
         raise _does_not_fit(plan, *at(int(wrong[0][0])), rows.data[wrong[0][0]])
@@ -231,11 +241,9 @@ def _convert(plan: WritePlan, X: Any, first: int) -> Array:
         rows = _projection(plan.location, *drawn_from).transform(X)
     else:
         rows = dense(X, plan.source_columns)
-    if rows.dtype.kind == "f":
-        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
-        if len(bad):
-            number = first + int(bad[0])
-            raise not_finite(plan.source_name, number, rows[bad[0]], None, WRITTEN_REMEDY)
+    if len(bad := bad_rows_of(rows, None)):
+        number = first + int(bad[0])
+        raise not_finite(plan.source_name, number, rows[bad[0]], None, WRITTEN_REMEDY)
     cast, wrong = _cast(rows, plan.layout.dtype)
     if len(wrong):
         row, column = (int(place) for place in wrong[0])
@@ -254,18 +262,19 @@ def write_blocks(
     """Write every block that is not written yet."""
     done = written_blocks(plan, progress, client)
     tasks = block_tasks(plan, rows, survey, WriteBlock(plan), done)
-    run_blocks("writing rows", plan, tasks, len(done), progress, place_of(rows, client))
+    # A sparse block is read and joined from many parts, by several threads for one block.
+    here = place_of(rows, client)
+    at_once = 1 if plan.layout.sparse and here is None else None
+    run_blocks("writing rows", plan, tasks, len(done), progress, here, at_once)
 
 
 def written_blocks(plan: WritePlan, progress: Any, client: Client | None) -> set[int]:
     """Return the blocks that an earlier attempt wrote and that are still whole; read them all."""
-    recorded = Journal(plan.location).recorded()
-    if not recorded:
-        return set()
-    n_chunks = plan.layout.chunks_per_block
+    recorded, n_chunks = Journal(plan.location).recorded(), plan.layout.chunks_per_block
+    phase, done = "checking blocks", set[int]()
     tasks = (call_later(holds_block, plan.location, block, n_chunks) for block in recorded)
-    done = set()
-    phase = "checking blocks"
+    if not recorded:
+        return done
     with (
         out_of_memory(phase, plan.layout),
         track(phase, len(recorded), "blocks", progress=progress) as report,
@@ -310,12 +319,10 @@ def _stream_tasks(
     """Read the stream here, from the first block that is left, and pass filled blocks on."""
     if not left:
         return
-    layout = plan.layout
+    layout, wanted = plan.layout, set(left)
     first = survey.source_row(layout.span(left[0])[0])
     batches = keep_rows(rows.read(first, survey.n_rows), first, survey.dropped)
-    blocks = range(left[0], layout.n_blocks)
-    sizes = (stop - start for start, stop in map(layout.span, blocks))
-    wanted = set(left)
+    blocks, sizes = range(left[0], layout.n_blocks), iter(layout.sizes()[left[0] :])
     for block, run in zip(blocks, cut(batches, sizes), strict=True):
         if block in wanted:
             X, y = fill(plan, block, run)
@@ -377,3 +384,47 @@ def _check_room(plan: WritePlan, written: int) -> None:
             f"no space for {plan.location}: about {format_bytes(needed)} more are needed, "
             f"{format_bytes(free)} are free: make room and run the same ingest again to go on."
         )
+
+
+def keep_rows(batches: Iterator[Batch], start: int, dropped: IntArray) -> Iterator[Batch]:
+    """Leave out the dropped rows of a run of batches that begins with row `start`."""
+    for batch in batches:
+        stop = start + batch.X.shape[0]
+        first, last = np.searchsorted(dropped, [start, stop])
+        keep = np.ones(stop - start, bool)
+        keep[dropped[first:last] - start] = False
+        yield batch if first == last else batch.cut(keep)
+        start = stop
+
+
+def cut(batches: Iterator[Batch], sizes: Iterator[int]) -> Iterator[Iterator[Batch]]:
+    """Cut a run of batches into runs of the given numbers of rows; each must be used up in turn."""
+    left: list[Batch] = []
+    for size in sizes:
+        yield _take(batches, size, left)
+
+
+def _take(batches: Iterator[Batch], size: int, left: list[Batch]) -> Iterator[Batch]:
+    while size > 0:
+        batch = left.pop() if left else next(batches, None)
+        if batch is None:
+            return
+        rows = batch.X.shape[0]
+        if rows > size:
+            left.append(batch.cut(slice(size, None)))
+            batch = batch.cut(slice(size))
+        size -= min(rows, size)
+        yield batch
+
+
+def dense(X: Any, n_columns: int) -> Array:
+    """Return rows as a dense array, whatever they came as."""
+    rows: Array = X.toarray() if is_sparse(X) else unmasked(X)
+    if rows.shape[1] != n_columns:
+        raise wrong_width(rows.shape[1], n_columns)
+    return rows
+
+
+def wrong_width(found: int, wanted: int) -> DataError:
+    """Say that rows have another number of columns than those before them."""
+    return DataError(f"a batch has {found} columns where {wanted} were expected.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,9 +22,8 @@ from rfcdask.data.layout import FORMAT, SPARSE_FORMAT, Layout, create_arrays
 from rfcdask.data.location import Location
 from rfcdask.data.manifest import KEY as MANIFEST
 from rfcdask.data.manifest import Manifest, Seal, Shards, file_facts
-from rfcdask.data.projection import SparseProjection, draw_projection, save_projection
-from rfcdask.data.sources.base import Source, Survey
-from rfcdask.data.sources.labels import Labels
+from rfcdask.data.sources.base import Labels, Source, Survey
+from rfcdask.data.views import SparseProjection, draw_projection, save_projection
 from rfcdask.kernels.seeds import seed_of
 from rfcdask.persist.files import disk_errors, exclusive_lock, lock_path
 from rfcdask.persist.untrusted import redacted
@@ -58,7 +57,7 @@ class WritePlan:
     @property
     def arrays(self) -> list[str]:
         """Names of the arrays of the store."""
-        return ["X"] if self.layout.label_dtype is None else ["X", "y"]
+        return ["X", *([] if self.layout.label_dtype is None else [self.layout.label_array])]
 
     def require_same_ingest(self) -> None:
         """Refuse to write where another ingest was begun, or this one was ended, meanwhile.
@@ -301,7 +300,7 @@ def begin(
     seed = seed_of(random_state) if drawn else None
     attrs = {"format": FORMAT, "complete": False, "request": asdict(request), "seed": seed}
     mark = _check_of(attrs)
-    location.write("zarr.json", _files(attrs | {"check": mark})["zarr.json"])
+    location.write("zarr.json", _group_file(attrs | {"check": mark}))
     return seed, mark
 
 
@@ -310,31 +309,26 @@ def _check_of(attrs: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(kept, sort_keys=True).encode())
 
 
-def _files(attrs: dict[str, Any], fill: Callable[[zarr.Group], None] | None = None) -> Files:
-    """Return the files of a zarr group with these attributes and what `fill` puts into it."""
+def _group_file(attrs: dict[str, Any]) -> bytes:
+    """Return the file of a zarr group with these attributes."""
     kept: dict[str, Any] = {}
-    group = zarr.create_group(store=MemoryStore(kept), zarr_format=3, attributes=attrs)
-    if fill is not None:
-        fill(group)
-    return {name: data.to_bytes() for name, data in kept.items()}
+    zarr.create_group(store=MemoryStore(kept), zarr_format=3, attributes=attrs)
+    data: bytes = kept["zarr.json"].to_bytes()
+    return data
 
 
 def prepare(plan: WritePlan, request: IngestRequest, inherited: SparseProjection | None) -> Files:
     """Write the metadata of the arrays and the projection, also over those of a first attempt."""
     _check_space(plan, scratch=bool(request.options["shuffle"]))
-    projection = inherited
+    projection, layout = inherited, plan.layout
     if plan.projection_seed is not None:
-        projection = draw_projection(
-            plan.source_columns, plan.layout.n_columns, plan.projection_seed
-        )
-
-    def fill(group: zarr.Group) -> None:
-        create_arrays(group, plan.layout, plan.arrays)
-        if projection is not None:
-            save_projection(group, projection)
-
-    files = _files({}, fill)
-    del files["zarr.json"]
+        projection = draw_projection(plan.source_columns, layout.n_columns, plan.projection_seed)
+    kept: dict[str, Any] = {}
+    group = zarr.create_group(store=MemoryStore(kept), zarr_format=3)
+    create_arrays(group, layout, plan.arrays)
+    if projection is not None:
+        save_projection(group, projection)
+    files = {name: data.to_bytes() for name, data in kept.items() if name != "zarr.json"}
     for name, data in files.items():
         plan.location.write(name, data)
     return files
@@ -391,8 +385,8 @@ def finish(
         **_row_attributes(records),
     }
     plan.location.sweep_partial_files()
-    root = _files(attrs)
-    facts = {name: file_facts(data) for name, data in (files | root).items()}
+    root = _group_file(attrs)
+    facts = {name: file_facts(data) for name, data in (files | {"zarr.json": root}).items()}
     for record in records:
         facts |= record.files
     sharded = [name for name in plan.arrays if name in records[0].seals]
@@ -402,7 +396,7 @@ def finish(
     # The mark comes last, when all the rest is on the disk: a store that says it is complete has a
     # manifest of all that it is. Before that, whoever goes on reads every block that was written.
     plan.location.sync()
-    plan.location.write("zarr.json", root["zarr.json"], lasting=True)
+    plan.location.write("zarr.json", root, lasting=True)
     Journal(plan.location).clear()
 
 
@@ -420,6 +414,6 @@ def _label_attributes(plan: WritePlan) -> dict[str, Any]:
         return {"task": None, "labels": None, "classes": None}
     return {
         "task": "regression" if labels.classes is None else "classification",
-        "labels": "text" if labels.text else "numbers",
+        "labels": "text" if labels.text else "targets" if labels.targets else "numbers",
         "classes": None if labels.classes is None else list(labels.classes),
     }

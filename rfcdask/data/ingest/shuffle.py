@@ -26,13 +26,7 @@ import numpy as np
 from scipy import sparse
 
 from rfcdask.data.errors import DamagedStoreError, DataError
-from rfcdask.data.ingest.blocks import (
-    WriteBlock,
-    block_tasks,
-    place_of,
-    run_blocks,
-    written_blocks,
-)
+from rfcdask.data.ingest.blocks import WriteBlock, block_tasks, place_of, run_blocks, written_blocks
 from rfcdask.data.ingest.destination import RUNS, WritePlan, destination_errors
 from rfcdask.data.sources.base import Source, Survey
 from rfcdask.data.views import MOST_ROWS
@@ -181,7 +175,9 @@ def run_arrays(plan: WritePlan) -> dict[str, tuple[Any, int]]:
     if layout.sparse:
         index = np.int32 if layout.n_columns < 2**31 else np.int64
         found = {"lengths": (np.int32, 1), "indices": (index, 1), "data": (layout.dtype, 1)}
-    return found if layout.label_dtype is None else found | {"y": (layout.label_dtype, 1)}
+    if layout.label_dtype is None:
+        return found
+    return found | {"y": (layout.label_dtype, layout.n_targets or 1)}
 
 
 def _width(plan: WritePlan, name: str) -> int:
@@ -274,7 +270,9 @@ def gather_block(plan: WritePlan, order: RowPermutation, block: int, pieces: Pie
     X: Any = None
     if not layout.sparse:
         X = np.empty((stop - start, layout.n_columns), layout.dtype)
-    y = None if layout.label_dtype is None else np.empty(stop - start, layout.label_dtype)
+    y = None
+    if layout.label_dtype is not None:
+        y = np.empty((stop - start, *layout.label_shape), layout.label_dtype)
     parts, places_of_parts = [], []
     for run, places in enumerate(_places(order, pieces)):
         inside = (places >= start) & (places < stop)
@@ -324,4 +322,4 @@ def _read_piece(plan: WritePlan, run: int, pieces: Pieces, name: str) -> Array:
     if len(data) != count * width or not np.array_equal(_sums(data, counts, width), sums):
         raise _damaged_run(plan, run)
     values = np.frombuffer(data, dtype)
-    return values.reshape(count, n_values) if name == "X" else values
+    return values.reshape(count, n_values) if name == "X" or n_values > 1 else values

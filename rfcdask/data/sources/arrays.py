@@ -22,10 +22,10 @@ from scipy import sparse
 from rfcdask.data.errors import DataError, faults_of
 from rfcdask.data.layout import csr_row_bytes
 from rfcdask.data.location import Location
-from rfcdask.data.sources.base import BATCH_BYTES, Batch, Source, SourceOptions, Survey, Tally, flat
-from rfcdask.data.sources.files import file_facts
+from rfcdask.data.sources.base import BATCH_BYTES, Batch, Source, SourceOptions, Survey, Tally
+from rfcdask.data.sources.text import file_facts
 from rfcdask.execution.progress import track
-from rfcdask.kernels.arrays import CSR, is_sparse
+from rfcdask.kernels.arrays import CSR, Array, is_sparse
 from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import (
     NUMBERS_AND_TEXT,
@@ -362,10 +362,35 @@ def check_pair(name: str, X: Any, label_name: str, y: Any) -> None:
         return
     if y.dtype.kind not in NUMBERS_AND_TEXT + "O":
         raise DataError(f"{label_name} holds {y.dtype}: labels are numbers or text.")
-    if len(y.shape) not in (1, 2) or (len(y.shape) == 2 and y.shape[1] != 1):
+    if len(y.shape) not in (1, 2) or 0 in y.shape[1:]:
         raise DataError(f"{label_name} has shape {tuple(y.shape)}: one label per row is needed.")
+    if len(y.shape) == 2 and y.shape[1] > 1 and y.dtype.kind not in "biuf":
+        raise DataError(
+            f"{label_name} has shape {tuple(y.shape)} and holds {y.dtype}: several targets must be "
+            "numbers, or give one label per row."
+        )
     if X.shape[0] != y.shape[0]:
         raise DataError(
             f"{name} has {X.shape[0]} rows but {label_name} has {y.shape[0]} labels: they must "
             "be equally many."
         )
+
+
+def unmasked(values: Any) -> Array:
+    """Return an array whose masked entries are missing, which `nan=` then rules on."""
+    if not np.ma.is_masked(values):
+        return np.asarray(values)
+    numbers = values.dtype.kind in "biuf"
+    found: Array = values.data.astype(
+        np.result_type(values.dtype, np.float32) if numbers else object
+    )
+    found[np.ma.getmaskarray(values)] = np.nan if numbers else None
+    return found
+
+
+def flat(y: Any) -> Array:
+    """Return labels as one row of values, also when they came as one column."""
+    labels = unmasked(y)
+    if labels.dtype.kind == "T":  # text of zarr, which numpy does not yet cast to its own
+        labels = labels.astype(object)
+    return labels.reshape(-1) if labels.ndim == 2 and labels.shape[1] == 1 else labels

@@ -7,7 +7,7 @@ store's shape is known, and that whole numbers can stay whole numbers on disk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,17 +15,21 @@ import numpy as np
 
 from rfcdask.data.columns import NAMELESS, Names
 from rfcdask.data.errors import DataError, NotNumbersError
-from rfcdask.data.sources.labels import Labels, LabelTally, is_missing
 from rfcdask.kernels.arrays import Array, IntArray, is_sparse
-from rfcdask.kernels.compiled import compiled
+from rfcdask.kernels.runtime import compiled
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from rfcdask.data.projection import SparseProjection
+    from rfcdask.data.views import SparseProjection
+
 
 BATCH_BYTES = 8 * 2**20
 LARGEST_EXACT = 2.0**53
+TASKS = ("auto", "classification", "regression")
+AUTO_CLASSES = 100
+"""Whole-numbered labels with at most so many distinct values are taken for classes."""
+MOST_CLASSES = 10_000
 
 
 class Batch(NamedTuple):
@@ -37,6 +41,181 @@ class Batch(NamedTuple):
     def cut(self, rows: Any) -> Batch:
         """Return some of the rows, given as a slice or a mask."""
         return Batch(self.X[rows], None if self.y is None else self.y[rows])
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What the labels of a data set are."""
+
+    dtype: str  # on disk
+    classes: tuple[Any, ...] | None  # sorted distinct labels; None for regression targets
+    text: bool = False  # whether they are text, kept on disk as their positions in `classes`
+    targets: int | None = None  # how many a row has, where it has several
+
+    def encode(self, y: Array) -> Array:
+        """Return labels as they are kept on disk."""
+        if not self.text:
+            return np.asarray(y).astype(self.dtype)
+        names, labels = np.asarray(self.classes), np.asarray(y).astype(str)
+        codes = np.minimum(np.searchsorted(names, labels), len(names) - 1)
+        if (names[codes] != labels).any():
+            strange = labels[names[codes] != labels][0]
+            raise DataError(
+                f"the label {str(strange)!r} was not there when the classes were counted: the "
+                "source has changed since, so store it again."
+            )
+        return codes.astype(self.dtype)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Labels:
+        """Rebuild what `dataclasses.asdict` made plain."""
+        classes = data["classes"]
+        kept = None if classes is None else tuple(classes)
+        return cls(data["dtype"], kept, data["text"], data.get("targets"))
+
+
+@dataclass
+class LabelTally:
+    """Collects the distinct labels, batch by batch, and gives up counting when there are many."""
+
+    distinct: set[Any] = field(default_factory=set)
+    text: bool = False
+    whole: bool = True
+    many: bool = False
+    numbers: bool = False
+    targets: list[LabelTally] = field(default_factory=list)
+    """What each column has, where there are several."""
+
+    @property
+    def mixed(self) -> bool:
+        """Whether some batches were numbers and others text."""
+        return self.text and self.numbers
+
+    def add(self, y: Array) -> None:
+        """Take the labels of some rows."""
+        values = np.asarray(y)
+        if values.ndim == 2:
+            more = [LabelTally() for _ in values.T]
+            for one, column in zip(more, values.T, strict=True):
+                one.add(column)
+            self.join(LabelTally(targets=more))
+            return
+        try:
+            found = np.unique(values.astype(str) if is_text(values) else values)
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"the labels are bytes and no plain text ({error.object[:20]!r}): decode them "
+                "first, with numpy.char.decode."
+            ) from None
+        if values.dtype.kind in "OT":
+            _require_apart(values, found)
+        text, many = is_text(values), len(found) > MOST_CLASSES
+        whole = text or bool(np.all(found == np.rint(found.astype(np.float64))))
+        distinct = set() if many else set(found.tolist())
+        self.join(LabelTally(distinct, text, whole, many, numbers=not text))
+
+    def join(self, other: LabelTally) -> None:
+        """Take what another tally has seen."""
+        for mine, its in zip(self.targets, other.targets, strict=False):
+            mine.join(its)
+        self.targets = self.targets or other.targets
+        self.distinct |= other.distinct
+        self.text |= other.text
+        self.numbers |= other.numbers
+        self.whole &= other.whole
+        self.many |= other.many or len(self.distinct) > MOST_CLASSES
+        if self.many:
+            self.distinct.clear()
+
+    def conclude(
+        self, name: str, task: str, dtype: Any = None, label: Sequence[str] = ()
+    ) -> Labels:
+        """Decide between classes and targets; `dtype` is the given type, None for text files."""
+        if self.targets:
+            return self._conclude_targets(name, task, dtype, label)
+        if self.text and task == "regression":
+            raise DataError(f"{name}: task='regression' needs numbers, but the labels are text.")
+        if not self._are_classes(name, task):
+            return Labels(np.dtype(dtype or np.float64).str, None)
+        if dtype is None and not self.text:
+            self._require_exact(name)
+        if len(self.distinct) < 2:
+            only = next(iter(self.distinct), "none")
+            raise DataError(
+                f"{name}: all labels are of one class ({only}): choose another label column, or "
+                "pass label=False for rows without labels."
+            )
+        classes = tuple(sorted(self.distinct))
+        if self.text:
+            return Labels(np.min_scalar_type(len(classes) - 1).str, classes, text=True)
+        if dtype is None and self.whole:
+            return Labels(np.dtype(np.int64).str, tuple(int(value) for value in classes))
+        return Labels(np.dtype(dtype or np.float64).str, classes)
+
+    def _conclude_targets(self, name: str, task: str, dtype: Any, label: Sequence[str]) -> Labels:
+        """Take several targets, which are numbers: of classes there is one label."""
+        names = [repr(one) for one in label] or [f"number {n}" for n in range(len(self.targets))]
+        each = zip(names, self.targets, strict=True)
+        found = [one for one, tally in each if tally._are_classes(name, task)]
+        if found:
+            what = f"{', '.join(found)} {'are' if len(found) > 1 else 'is'}"
+            raise DataError(
+                f"{name}: the target {what} taken for classes, and several must be numbers: give "
+                "one label, or pass task='regression' to predict whole numbers as numbers."
+            )
+        kind = np.result_type(np.float64 if dtype is None else dtype, np.float32)
+        return Labels(kind.str, None, targets=len(self.targets))
+
+    def _require_exact(self, name: str) -> None:
+        """Refuse numbers in text that float64 may have rounded to the class beside them."""
+        large = [value for value in self.distinct if abs(value) >= 2.0**53]
+        if large:
+            raise DataError(
+                f"{name}: the label {large[0]:.0f} has so many digits that it cannot be told from "
+                "its neighbours: give the classes smaller numbers, or pass task='regression'."
+            )
+
+    def _are_classes(self, name: str, task: str) -> bool:
+        if task == "regression":
+            return False
+        if self.many and (task == "classification" or self.text):
+            raise DataError(
+                f"{name}: there are more than {MOST_CLASSES} distinct labels: choose another "
+                "label column, or pass task='regression' for numbers."
+            )
+        if task == "classification" or self.text:
+            return True
+        return self.whole and not self.many and len(self.distinct) <= AUTO_CLASSES
+
+
+def _require_apart(values: Array, found: Array) -> None:
+    """Refuse labels that differ and are the same text: 1 and "1", or "a" with a NUL behind it."""
+    distinct = set(values.tolist())
+    if len(distinct) > len(found):
+        texts = [str(np.asarray(label).astype(str)) for label in distinct]
+        pairs = zip(texts, distinct, strict=True)
+        alike = sorted(repr(label) for text, label in pairs if texts.count(text) > 1)
+        shown = " and ".join(alike[:2])
+        raise DataError(
+            f"the labels {shown} differ and would become one class: write them in one way."
+        )
+
+
+def is_text(y: Array) -> bool:
+    """Whether labels are strings (or bytes, or objects) rather than numbers."""
+    return y.dtype.kind in "OUST"
+
+
+def is_missing(y: Array) -> Array:
+    """Return which labels are absent: NaN, None, or empty text."""
+    if y.dtype.kind == "f":
+        good = np.isfinite(y)
+        return np.logical_not(good if y.ndim == 1 else good.all(axis=1))
+    if y.dtype.kind == "O":
+        return np.array([value is None or value == "" or value != value for value in y], bool)
+    if y.dtype.kind in "UST":
+        return np.asarray(y == y.dtype.type(""))
+    return np.zeros(len(y), bool)
 
 
 @dataclass(frozen=True)
@@ -191,7 +370,7 @@ class Tally:
         self._bad.append(bad + self.n_rows)
         self.n_rows += n_rows
         if y is not None and len(y) > len(bad):
-            self.labels.add(np.delete(y, bad))
+            self.labels.add(np.delete(y, bad, axis=0))
 
     def check(self, name: str, first: int, X: Any, y: Array | None, *, drop: bool) -> None:
         """Take rows and their labels, of which the first is number `first` of `name`.
@@ -249,7 +428,7 @@ def _range(values):  # type: ignore[no-untyped-def]
 def bad_rows_of(X: Any, y: Array | None) -> IntArray:
     """Return the rows, dense or CSR, that hold a value or a label which is not finite."""
     bad: Array = np.zeros(X.shape[0], bool)
-    if hasattr(X, "indptr"):
+    if X.dtype.kind == "f" and hasattr(X, "indptr"):
         places = np.flatnonzero(~np.isfinite(X.data))
         bad[np.searchsorted(X.indptr, places, side="right") - 1] = True
     elif X.dtype.kind == "f":
@@ -268,79 +447,3 @@ def not_finite(
     if len(columns):
         what = f"column {columns[0]} is {values[columns[0]]}, not a finite number"
     return NotNumbersError(f"{name}, row {row}: {what}: {remedy} to leave such rows out.", True)
-
-
-def between(batches: Iterator[Batch], start: int, stop: int) -> Iterator[Batch]:
-    """Yield only the rows from `start` up to `stop` of a run of batches that begins with row 0."""
-    place = 0
-    for batch in batches:
-        a, b = max(start - place, 0), min(stop - place, batch.X.shape[0])
-        place += batch.X.shape[0]
-        if a < b:
-            yield batch.cut(slice(a, b))
-        if place >= stop:
-            return
-
-
-def keep_rows(batches: Iterator[Batch], start: int, dropped: IntArray) -> Iterator[Batch]:
-    """Leave out the dropped rows of a run of batches that begins with row `start`."""
-    for batch in batches:
-        stop = start + batch.X.shape[0]
-        first, last = np.searchsorted(dropped, [start, stop])
-        keep = np.ones(stop - start, bool)
-        keep[dropped[first:last] - start] = False
-        yield batch if first == last else batch.cut(keep)
-        start = stop
-
-
-def cut(batches: Iterator[Batch], sizes: Iterator[int]) -> Iterator[Iterator[Batch]]:
-    """Cut a run of batches into runs of the given numbers of rows; each must be used up in turn."""
-    left: list[Batch] = []
-    for size in sizes:
-        yield _take(batches, size, left)
-
-
-def _take(batches: Iterator[Batch], size: int, left: list[Batch]) -> Iterator[Batch]:
-    while size > 0:
-        batch = left.pop() if left else next(batches, None)
-        if batch is None:
-            return
-        rows = batch.X.shape[0]
-        if rows > size:
-            left.append(batch.cut(slice(size, None)))
-            batch = batch.cut(slice(size))
-        size -= min(rows, size)
-        yield batch
-
-
-def dense(X: Any, n_columns: int) -> Array:
-    """Return rows as a dense array, whatever they came as."""
-    rows: Array = X.toarray() if is_sparse(X) else unmasked(X)
-    if rows.shape[1] != n_columns:
-        raise wrong_width(rows.shape[1], n_columns)
-    return rows
-
-
-def wrong_width(found: int, wanted: int) -> DataError:
-    """Say that rows have another number of columns than those before them."""
-    return DataError(f"a batch has {found} columns where {wanted} were expected.")
-
-
-def unmasked(values: Any) -> Array:
-    """Return an array whose masked entries are missing, which `nan=` then rules on."""
-    if not np.ma.is_masked(values):
-        return np.asarray(values)
-    numbers = values.dtype.kind in "biuf"
-    found: Array = values.data.astype(
-        np.result_type(values.dtype, np.float32) if numbers else object
-    )
-    found[np.ma.getmaskarray(values)] = np.nan if numbers else None
-    return found
-
-
-def flat(y: Any) -> Array:
-    """Return labels as one row of values, also when they came as one column."""
-    labels = unmasked(y)
-    if labels.dtype.kind == "T":  # text of zarr, which numpy does not yet cast to its own
-        labels = labels.astype(object)
-    return labels.reshape(-1) if labels.ndim == 2 and labels.shape[1] == 1 else labels

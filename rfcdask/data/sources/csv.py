@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rfcdask.data.columns import Names, choose_columns
+from rfcdask.data.columns import Label, Names, choose_columns, label_names, several_are_numbers
 from rfcdask.data.errors import DataError, NotNumbersError, missing_extra
 from rfcdask.data.sources.base import (
     Batch,
@@ -24,11 +24,12 @@ from rfcdask.data.sources.base import (
     Survey,
     Tally,
     bad_rows_of,
-    between,
+    is_text,
 )
-from rfcdask.data.sources.files import (
+from rfcdask.data.sources.text import (
     PIECE_BYTES,
     FileSource,
+    between,
     file_size,
     open_text,
     python_float,
@@ -64,7 +65,7 @@ class TableColumns:
 
     names: tuple[str, ...]
     features: tuple[str, ...]
-    label: str | None
+    label: Label
     text_labels: bool = False
 
 
@@ -94,7 +95,8 @@ class CsvFiles(FileSource):
             )
         labels = None
         if self.columns.label is not None:
-            labels = tally.labels.conclude(self.paths[0], options.task)
+            label = label_names(self.columns.label)
+            labels = tally.labels.conclude(self.paths[0], options.task, label=label)
             self.columns = replace(self.columns, text_labels=labels.text)
         details = {
             "dialect": asdict(self.dialect),
@@ -108,16 +110,18 @@ class CsvFiles(FileSource):
         self.dialect = Dialect(**survey.details["dialect"])
         columns = survey.details["columns"]
         names, features = tuple(columns["names"]), tuple(columns["features"])
-        self.columns = TableColumns(names, features, columns["label"], columns["text_labels"])
+        label = columns["label"]
+        label = tuple(label) if isinstance(label, list) else label
+        self.columns = TableColumns(names, features, label, columns["text_labels"])
         self.orders = {path: tuple(order) for path, order in survey.details["orders"].items()}
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:
         """Yield rows from the beginning of the stream on."""
         text = self.columns.text_labels
         batches = (
-            Batch(X, None if y is None else numeric_or_text(y, text))
+            Batch(X, labels_of_text(path, batch, self.columns.label, text))
             for path in self.paths
-            for X, y in self._batches(path)
+            for X, batch in self._batches(path)
         )
         return between(batches, start, stop)
 
@@ -156,13 +160,13 @@ class CsvFiles(FileSource):
         return Table(found, self) if all(part.dialect.header for part in found) else None
 
     def _batches(self, path: str) -> Iterator[tuple[Array, Any]]:
-        """Yield rows and a pyarrow column of labels, or None."""
+        """Yield rows, and the batch that has their labels."""
         n_columns = len(self.columns.features)
         for batch in read_csv(path, self.dialect, self._of(path)):
             X = np.empty((batch.num_rows, n_columns))
             for place in range(n_columns):
                 X[:, place] = batch.column(place).to_numpy(zero_copy_only=False)
-            yield X, None if self.columns.label is None else batch.column(n_columns)
+            yield X, batch
 
     def _look(self, options: SourceOptions) -> Tally:
         tally, text = Tally(), self.columns.text_labels or None
@@ -171,8 +175,8 @@ class CsvFiles(FileSource):
             report.note(f"{total / 1e6:,.0f} MB")
             for path in self.paths:
                 begin = tally.n_rows
-                for X, y in self._batches(path):
-                    labels = None if y is None else numeric_or_text(y, text)
+                for X, batch in self._batches(path):
+                    labels = labels_of_text(path, batch, self.columns.label, text)
                     bad = bad_rows_of(X, labels)
                     if len(bad) and not options.drop:
                         raise self._say_bad(path, tally.n_rows - begin + int(bad[0]), X[bad[0]])
@@ -235,8 +239,7 @@ def _open_csv(
     except ImportError:
         raise missing_extra("pyarrow", "tables", "Reading CSV") from None
     types = {name: pa.string() if text else pa.float64() for name in columns.features}
-    if columns.label is not None:
-        types[columns.label] = pa.string()
+    types |= dict.fromkeys(label_names(columns.label), pa.string())
     return arrow.open_csv(
         file,
         read_options=arrow.ReadOptions(
@@ -276,6 +279,17 @@ def numeric_or_text(column: Any, text: bool | None) -> Array:
             if text is False:
                 raise
     return np.asarray(values, object)
+
+
+def labels_of_text(path: str, batch: Any, label: Label, text: bool | None) -> Array | None:
+    """Return the labels of a batch, of several targets as columns of numbers."""
+    if label is None or isinstance(label, str):
+        return None if label is None else numeric_or_text(batch.column(label), text)
+    found = [numeric_or_text(batch.column(name), None) for name in label]
+    for name, values in zip(label, found, strict=True):
+        if is_text(values):
+            raise several_are_numbers(path, name)
+    return np.column_stack(found)
 
 
 def _data_lines(path: str, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:

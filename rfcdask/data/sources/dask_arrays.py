@@ -14,20 +14,18 @@ from dask.delayed import delayed
 from rfcdask.data.columns import NAMELESS, Names
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DataError
-from rfcdask.data.projection import SparseProjection
 from rfcdask.data.reader import Reader, StoreReader
-from rfcdask.data.sources.arrays import check_pair
+from rfcdask.data.sources.arrays import check_pair, flat, unmasked
 from rfcdask.data.sources.base import (
     BATCH_BYTES,
     Batch,
+    Labels,
     Source,
     SourceOptions,
     Survey,
     Tally,
-    flat,
-    unmasked,
 )
-from rfcdask.data.sources.labels import Labels
+from rfcdask.data.views import SparseProjection
 from rfcdask.execution.executor import run_tasks
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import DaskArray, is_sparse
@@ -206,4 +204,5 @@ def _labels_of(dataset: Dataset) -> Labels | None:
     classes = dataset.attrs.get("classes")
     if classes is not None and dtype.kind == "U":
         return Labels(np.min_scalar_type(len(classes) - 1).str, tuple(classes), text=True)
-    return Labels(dtype.str, None if classes is None else tuple(classes))
+    kept = None if classes is None else tuple(classes)
+    return Labels(dtype.str, kept, targets=dataset.reader.n_targets)

@@ -9,7 +9,7 @@ from typing import Any
 import fsspec
 import numpy as np
 
-from rfcdask.data.columns import Names, choose_columns
+from rfcdask.data.columns import Label, Names, choose_columns, label_names, several_are_numbers
 from rfcdask.data.errors import DataError, NotNumbersError, faults_of, missing_extra
 from rfcdask.data.sources.base import (
     BATCH_BYTES,
@@ -19,9 +19,8 @@ from rfcdask.data.sources.base import (
     SourceOptions,
     Survey,
     Tally,
-    between,
 )
-from rfcdask.data.sources.files import FileSource
+from rfcdask.data.sources.text import FileSource, between
 from rfcdask.execution.progress import track
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
@@ -35,7 +34,7 @@ class ParquetFiles(FileSource):
     def __init__(self, paths: list[str]) -> None:
         super().__init__(paths)
         self.features: list[str] = []
-        self.label: str | None = None
+        self.label: Label = None
         self.dtype = np.dtype(np.float64)
 
     def survey(self, options: SourceOptions) -> Survey:
@@ -54,13 +53,14 @@ class ParquetFiles(FileSource):
         labels = None
         if self.label is not None:
             given = None if tally.labels.text else common_type(schemas, self.label)
-            labels = tally.labels.conclude(self.paths[0], options.task, given)
+            own = label_names(self.label)
+            labels = tally.labels.conclude(self.paths[0], options.task, given, own)
         n_columns, dtype = len(self.features), self.dtype.str
         details = {"features": self.features, "label": self.label, "dtype": dtype}
         return Survey(tally.n_rows, n_columns, dtype, labels, tally.bad_rows, details, names)
 
     def adopt(self, survey: Survey) -> None:
-        self.features, self.label = survey.details["features"], survey.details["label"]
+        self.features, self.label = survey.details["features"], survey.names.label
         self.dtype = np.dtype(survey.details["dtype"])
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:
@@ -94,13 +94,13 @@ class ParquetFiles(FileSource):
 
     def _batches(self, path: str) -> Iterator[Batch]:
         width = max(1, len(self.features) * self.dtype.itemsize)
-        wanted = self.features if self.label is None else [*self.features, self.label]
+        wanted = [*self.features, *label_names(self.label)]
         with faults_of(path, "Parquet file"):
             yield from map(self._arrays, read_parquet(path, wanted, max(1, BATCH_BYTES // width)))
 
     def _require_exact(self, columns: dict[str, Any], names: list[str]) -> None:
         """Refuse whole numbers that a missing value beside them would round."""
-        if self.dtype.kind == "f" and names != [self.label]:
+        if self.dtype.kind == "f" and names == self.features:
             return  # the store holds floats in any case
         for name in names:
             if _is_beyond_floats(columns[name]):
@@ -115,16 +115,15 @@ class ParquetFiles(FileSource):
         holes = any(columns[name].null_count for name in self.features)
         if holes:  # one missing value makes floats of all columns
             self._require_exact(columns, self.features)
-        if self.label is not None and columns[self.label].null_count:
-            self._require_exact(columns, [self.label])
+        own = label_names(self.label)
+        self._require_exact(columns, [name for name in own if columns[name].null_count])
         dtype = np.result_type(self.dtype, np.float32) if holes else self.dtype
         X = np.empty((batch.num_rows, len(self.features)), dtype)
         for place, name in enumerate(self.features):
             X[:, place] = columns[name].to_numpy(zero_copy_only=False)
-        if self.label is None:
-            return Batch(X, None)
-        y = np.asarray(columns[self.label].to_numpy(zero_copy_only=False))
-        return Batch(X, y.astype(object) if y.dtype.kind in "UST" else y)
+        found = [np.asarray(columns[name].to_numpy(zero_copy_only=False)) for name in own]
+        y = found[0] if len(found) == 1 else np.column_stack(found) if found else None
+        return Batch(X, y.astype(object) if y is not None and y.dtype.kind in "UST" else y)
 
 
 def _is_beyond_floats(column: Any) -> bool:
@@ -186,15 +185,22 @@ def _number_type(schemas: dict[str, Any], name: str) -> np.dtype[Any]:
     return kind
 
 
-def common_type(schemas: dict[str, Any], name: str) -> np.dtype[Any] | None:
-    """Return the type of numbers that holds a column of all files; None where one has others."""
-    kinds = [numpy_type(schema.field(name).type) for schema in schemas.values()]
+def common_type(schemas: dict[str, Any], name: Label) -> np.dtype[Any] | None:
+    """Return the type of numbers that holds columns of all files; None where one has others."""
+    fields = [schema.field(one) for schema in schemas.values() for one in label_names(name)]
+    kinds = [numpy_type(field.type) for field in fields]
     known = [kind for kind in kinds if kind is not None]
     return np.result_type(*known) if len(known) == len(kinds) else None
 
 
-def check_label(schemas: dict[str, Any], label: str) -> None:
+def check_label(schemas: dict[str, Any], label: Label) -> None:
     """Refuse labels that are neither numbers nor text, or not the same in all files."""
+    if not isinstance(label, str):
+        for path, schema in schemas.items():
+            for name in label_names(label):
+                if numpy_type(schema.field(name).type) is None:
+                    raise several_are_numbers(path, name)
+        return
     texts: dict[bool, str] = {}
     for path, schema in schemas.items():
         kind = schema.field(label).type

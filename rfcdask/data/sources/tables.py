@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,12 +10,26 @@ import numpy as np
 import pyarrow as pa
 from dask.base import tokenize
 
-from rfcdask.data.columns import Names, choose_columns
+from rfcdask.data.columns import (
+    Label,
+    Names,
+    choose_columns,
+    label_names,
+    quoted,
+    several_are_numbers,
+)
 from rfcdask.data.errors import DataError, NotNumbersError
 from rfcdask.data.sources.arrays import ArrayRows, InMemory
-from rfcdask.data.sources.base import Batch, Source, SourceOptions, Survey, Tally
-from rfcdask.data.sources.csv import Dialect, TableColumns, find_line, numeric_or_text, read_csv
-from rfcdask.data.sources.labels import is_missing
+from rfcdask.data.sources.base import (
+    Batch,
+    Source,
+    SourceOptions,
+    Survey,
+    Tally,
+    is_missing,
+    is_text,
+)
+from rfcdask.data.sources.csv import Dialect, TableColumns, find_line, labels_of_text, read_csv
 from rfcdask.data.sources.parquet import (
     check_label,
     common_type,
@@ -23,22 +37,21 @@ from rfcdask.data.sources.parquet import (
     parquet_schema,
     read_parquet,
 )
-from rfcdask.data.tables.encode import ValueKindError, encode
-from rfcdask.data.tables.frames import (
+from rfcdask.data.tables import Choices, TableSpec
+from rfcdask.data.tables.encode import (
     BATCH_ROWS,
-    Decided,
     arrow_blocks,
-    conclude_all,
     convert_block,
     decide_kinds,
+    encode,
     frame_names,
     is_dask_frame,
-    partitions,
+    one_chunk,
     summarize_columns,
     to_arrow,
+    value_errors,
 )
-from rfcdask.data.tables.spec import Choices, TableSpec
-from rfcdask.data.tables.summary import Summary, join_summaries
+from rfcdask.data.tables.summary import Decided, Summary, conclude_all, join_summaries
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import Array, IntArray
 
@@ -56,7 +69,7 @@ class CsvTable:
     columns: tuple[str, ...]
     from_text = True
 
-    def blocks(self, wanted: list[str], label: str | None) -> Iterator[Any]:
+    def blocks(self, wanted: list[str], label: Label) -> Iterator[Any]:
         """Yield record batches of some columns and the label."""
         found = TableColumns(self.columns, tuple(wanted), label)
         yield from read_csv(self.name, self.dialect, found, text=True)
@@ -78,8 +91,8 @@ class ParquetTable:
     columns: tuple[str, ...]
     from_text = False
 
-    def blocks(self, wanted: list[str], label: str | None) -> Iterator[Any]:
-        names = wanted if label is None else [*wanted, label]
+    def blocks(self, wanted: list[str], label: Label) -> Iterator[Any]:
+        names = [*wanted, *label_names(label)]
         yield from read_parquet(self.name, names, max(1, BATCH_VALUES // max(1, len(names))))
 
     def place(self, row: int) -> str:
@@ -102,10 +115,12 @@ class FrameTable:
         """Names of all columns."""
         return tuple(frame_names(self.frame))
 
-    def blocks(self, wanted: list[str], label: str | None) -> Iterator[Any]:
-        names = wanted if label is None else [*wanted, label]
-        lazy = not isinstance(self.frame, pa.Table)
-        tables = arrow_blocks(partitions(self.frame[names])) if lazy else [self.frame.select(names)]
+    def blocks(self, wanted: list[str], label: Label) -> Iterator[Any]:
+        names = [*wanted, *label_names(label)]
+        if isinstance(self.frame, pa.Table):
+            tables: Iterable[Any] = [self.frame.select(names)]
+        else:
+            tables = arrow_blocks(self.frame[names].to_delayed())
         for table in tables:
             yield from table.to_batches(BATCH_ROWS)
 
@@ -127,7 +142,7 @@ class Table(Source):
         self.own_label = label  # counts more than what the options say
         self.in_memory = origin.in_memory
         self.spec = TableSpec((), 0)
-        self.label: str | None = None
+        self.label: Label = None
         self.text_labels: bool | None = None
         self.kinds: Decided = {}
         self.choices = Choices()
@@ -175,7 +190,8 @@ class Table(Source):
             schemas = {part.name: part.schema() for part in self.parts}
             typed = all(schema is not None for schema in schemas.values())
             given = common_type(schemas, self.label) if typed and not tally.labels.text else None
-            labels = tally.labels.conclude(self.parts[0].name, options.task, given)
+            own = label_names(self.label)
+            labels = tally.labels.conclude(self.parts[0].name, options.task, given, own)
             self.text_labels = labels.text
         record = self.spec.to_json()
         named = Names(
@@ -193,7 +209,7 @@ class Table(Source):
 
     def adopt(self, survey: Survey) -> None:
         self.spec = TableSpec.from_json(survey.table)
-        self.label, self.text_labels = survey.details["label"], survey.details["text_labels"]
+        self.label, self.text_labels = survey.names.label, survey.details["text_labels"]
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:
         """Yield encoded rows, from the beginning of the stream on."""
@@ -202,15 +218,14 @@ class Table(Source):
             a, b = max(start - begin, 0), min(stop - begin, block.num_rows)
             begin += block.num_rows
             if a < b:
-                try:
-                    rows = encode(block.slice(a, b - a), self.spec)
-                except ValueKindError as fault:
-                    raise fault.at(part.place(first + a + fault.row)) from None
-                yield Batch(rows, self._labels(part, block.slice(a, b - a)))
+                some = block.slice(a, b - a)
+                with value_errors(part.place, first + a):
+                    rows = encode(some, self.spec)
+                yield Batch(rows, self._labels(part, some))
             if begin >= stop:
                 return
 
-    def _blocks(self, wanted: list[str], label: str | None) -> Iterator[tuple[Any, int, Any]]:
+    def _blocks(self, wanted: list[str], label: Label) -> Iterator[tuple[Any, int, Any]]:
         """Yield each part, the number of the block's first row within it, and the block."""
         for part in self.parts:
             first = 0
@@ -219,12 +234,9 @@ class Table(Source):
                 first += block.num_rows
 
     def _labels(self, part: Any, block: Any) -> Array | None:
-        if self.label is None:
-            return None
-        column = block.column(self.label)
         if part.from_text:
-            return numeric_or_text(column, self.text_labels)
-        return _label_values(column)
+            return labels_of_text(part.name, block, self.label, self.text_labels)
+        return _label_columns(part.name, block, self.label)
 
     def _look(self, options: SourceOptions, *, learn: bool) -> tuple[Tally, dict[str, Summary]]:
         """Go over all rows: learn from those that stay, and note those that do not."""
@@ -236,10 +248,8 @@ class Table(Source):
         wanted = [name for name, kind in self.kinds.items() if kind != "drop"]
         with track("looking at the columns", None, "rows", progress=options.progress) as report:
             for part, first, block in self._blocks(wanted, self.label):
-                try:
+                with value_errors(part.place, first):
                     columns = convert_block(block, self.kinds, self.choices)
-                except ValueKindError as fault:
-                    raise fault.at(part.place(first + fault.row)) from None
                 labels = self._labels(part, block)
                 bad = self._bad_rows(part, first, columns, labels, options.nan, unlabelled)
                 tally.add(block.num_rows, np.flatnonzero(bad), labels)
@@ -330,7 +340,7 @@ class FrameRows(Source):
         y = None
         if names.label is not None:
             check_label({"the frame": schema}, names.label)
-            y = InMemory(_label_values(self.frame.column(names.label)), "y")
+            y = InMemory(_label_columns("the frame", self.frame, names.label), "y")
         self._plain = ArrayRows(((InMemory(X, "the frame"), y),))
 
     def narrowed(self, start: int, stop: int) -> Any:
@@ -361,10 +371,20 @@ def _number_values(column: Any) -> Array:
     return np.asarray((column.cast(pa.float64()) if column.null_count else column).to_numpy())
 
 
+def _label_columns(where: str, block: Any, label: Label) -> Array | None:
+    """Return the labels of a block, of several targets as columns of numbers."""
+    found = [_label_values(block.column(name)) for name in label_names(label)]
+    if len(found) < 2:
+        return found[0] if found else None
+    for name, values in zip(label_names(label), found, strict=True):
+        if is_text(values):
+            raise several_are_numbers(where, name)
+    return np.column_stack(found)
+
+
 def _label_values(column: Any) -> Array:
     """Return a column of labels as numpy has them: numbers, or text as objects."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
+    column = one_chunk(column)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     found = np.asarray(column.to_numpy(zero_copy_only=False))
@@ -384,13 +404,13 @@ class Unlabelled:
         room = SHOWN_ROWS - len(self.first)
         self.first += [(part, first + int(row)) for row in rows[: max(room, 0)]]
 
-    def refuse(self, label: str | None) -> None:
+    def refuse(self, label: Label) -> None:
         """Raise if there were any."""
         if self.count:
             places = ", ".join(part.place(row) for part, row in self.first)
             more = ", ..." if self.count > len(self.first) else ""
             rows = "1 row" if self.count == 1 else f"{self.count:,} rows"
             raise DataError(
-                f"the label {label!r} is missing in {rows} ({places}{more}): pass "
-                "nan='drop-unlabelled' to leave such rows out."
+                f"the label {quoted(label_names(label))} is missing in {rows} ({places}{more}): "
+                "pass nan='drop-unlabelled' to leave such rows out."
             )

@@ -1,17 +1,35 @@
-"""From the columns of a block, of whatever Arrow types they come, to an array of numbers."""
+"""From frames of any kind to Arrow tables, the kinds of their columns, and arrays of numbers.
+
+Everything that looks at several blocks takes an iterator of Arrow tables, so that files, frames and
+partitions are learned from in the same way.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rfcdask.data.columns import check_names
 from rfcdask.data.errors import DataError
-from rfcdask.data.tables.spec import ColumnSpec, TableSpec
-from rfcdask.data.tables.summary import date_parts, level_hash, microseconds, numbers_of
+from rfcdask.data.tables import KINDS, Choices, ColumnSpec, TableSpec, list_faults
+from rfcdask.data.tables.summary import (
+    SKETCH,
+    SKETCH_OF_ALL,
+    Decided,
+    Summary,
+    date_parts,
+    level_hash,
+    microseconds,
+    numbers_of,
+    summarize,
+)
+from rfcdask.execution.executor import run_tasks
 from rfcdask.kernels.arrays import Array
 
 LARGEST = 1e150
@@ -22,6 +40,15 @@ SINGLY = 200
 """Values that are tried one by one where not all are of one kind."""
 TIME = pa.timestamp("us")
 _ARROW = {"number": pa.float64(), "boolean": pa.bool_(), "category": pa.string(), "date": TIME}
+_KINDS = {
+    "category": (pa.types.is_dictionary,),
+    "boolean": (pa.types.is_boolean,),
+    "number": (
+        *(pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_duration),
+    ),
+    "date": (pa.types.is_timestamp, pa.types.is_date, pa.types.is_time),
+}
+"""The kinds of columns that their Arrow types tell."""
 _EXPECTED = {"number": "a number", "boolean": "true or false", "date": "a date", "category": "text"}
 
 
@@ -43,11 +70,16 @@ class ValueKindError(DataError):
         return DataError(f"{where}: {self.said}: {self.remedy}.")
 
     def __reduce__(self) -> Any:
-        return _rebuilt, (self.args[0],)
+        return DataError, (self.args[0],)
 
 
-def _rebuilt(message: str) -> DataError:
-    return DataError(message)
+@contextmanager
+def value_errors(place: Callable[[int], str], first: int) -> Iterator[None]:
+    """Name the place of a value that is not of its column's kind, in a block from row `first`."""
+    try:
+        yield
+    except ValueKindError as error:
+        raise error.at(place(first + error.row)) from None
 
 
 def kind_of(column: Any, from_text: bool = False) -> str | None:
@@ -58,23 +90,23 @@ def kind_of(column: Any, from_text: bool = False) -> str | None:
     None stands for a column without values, whose kind nobody knows yet. A type that is none of a
     table's, such as a list, is returned by its own name.
     """
-    kind, types = column.type, pa.types
-    if types.is_null(kind):
+    if pa.types.is_null(column.type):
         return None
-    if types.is_dictionary(kind):
-        return "category"
-    if types.is_boolean(kind):
-        return "boolean"
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
-        return "number"
-    if types.is_duration(kind):
-        return "number"
-    if types.is_timestamp(kind) or types.is_date(kind) or types.is_time(kind):
-        return "date"
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+    for kind, tests in _KINDS.items():
+        if any(test(column.type) for test in tests):
+            return kind
+    if not _is_text(column.type):
+        return str(column.type)
+    try:
         first = _present(pc.cast(column, pa.string())).slice(0, SAMPLE)
         return _kind_of_text(first, ("number", "date") if from_text else ("date",))
-    return str(kind)
+    except pa.ArrowInvalid:
+        return "bytes that are no text"
+
+
+def _is_text(kind: Any) -> bool:
+    types = pa.types
+    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
 
 
 def _present(column: Any) -> Any:
@@ -109,8 +141,7 @@ def _converts(values: Any, kind: str) -> bool:
 
 def as_kind(column: Any, name: str, kind: str, format: str | None = None) -> Any:
     """Return a column with the one Arrow type of its kind, null where a value is missing."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
+    column = one_chunk(column)
     try:
         made = _converted(column, kind, format)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
@@ -124,23 +155,24 @@ def as_kind(column: Any, name: str, kind: str, format: str | None = None) -> Any
 
 
 def _converted(column: Any, kind: str, format: str | None) -> Any:
-    types = pa.types
-    if types.is_dictionary(column.type):
+    if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if types.is_string_view(column.type) or types.is_large_string(column.type):
-        column = pc.cast(column, pa.string())
-    text = types.is_string(column.type)
+    text = _is_text(column.type)
     if text:
-        column = pc.utf8_trim_whitespace(column)
+        column = pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
         column = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
     if kind == "date":
         return _as_time(column, text, format)
     if kind == "number":
         return _as_number(column)
-    if kind == "boolean" and (types.is_integer(column.type) or types.is_floating(column.type)):
+    if kind == "boolean" and _is_plain_number(column.type):
         whole = pc.cast(column, pa.int8())  # refuses what is neither
         return pc.cast(pc.cast(whole, pa.string()), pa.bool_())
     return pc.cast(column, _ARROW[kind])
+
+
+def _is_plain_number(kind: Any) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind)
 
 
 def _as_number(column: Any) -> Any:
@@ -159,11 +191,12 @@ def _as_time(column: Any, text: bool, format: str | None) -> Any:
     elif pa.types.is_time(column.type):
         wide = pc.cast(column, pa.time64("us" if column.type.bit_width == 32 else column.type.unit))
         column = pc.cast(pc.cast(wide, pa.time64("us"), safe=False), pa.int64())
-    elif pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+    elif _is_plain_number(column.type):
         raise pa.ArrowInvalid("a number is no date")
     if pa.types.is_timestamp(column.type) and column.type.tz is not None:
         column = pc.cast(column, pa.timestamp(column.type.unit))
-    return pc.cast(column, TIME, safe=False)
+    # Of nanoseconds the rest is dropped; larger units may be beyond what microseconds can count.
+    return pc.cast(column, TIME, safe=getattr(column.type, "unit", None) != "ns")
 
 
 def _fault(column: Any, name: str, kind: str, format: str | None) -> DataError:
@@ -179,9 +212,14 @@ def _fault(column: Any, name: str, kind: str, format: str | None) -> DataError:
     place = first_where(fails, len(column)) - 1
     try:
         value = column[place].as_py()
-    except (pa.ArrowException, UnicodeDecodeError, ValueError):  # bytes that are no text
+    except (pa.ArrowException, OverflowError, ValueError):  # bytes that are no text, no such date
         value = str(column.type)
     return ValueKindError(place, name, kind, value)
+
+
+def one_chunk(column: Any) -> Any:
+    """Return a column in one piece."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def first_where(holds: Callable[[int], bool], most: int) -> int:
@@ -226,18 +264,13 @@ def _encode_date(values: Any, column: ColumnSpec, out: Array) -> None:
 
 
 def _encode_levels(values: Any, column: ColumnSpec, out: Array) -> None:
-    coded = values.dictionary_encode()
+    coded, n_known = values.dictionary_encode(), len(column.levels)
     known = {level: place for place, level in enumerate(column.levels)}
-    n_known = len(known)
-
-    def target(level: str) -> int:
-        if level in known:
-            return known[level]
-        if column.hashed:
-            return n_known + level_hash(level) % column.hashed
-        return n_known if column.other else -1  # a level never seen has no column
-
-    targets = np.array([target(level) for level in coded.dictionary.to_pylist()] + [-1])
+    levels = coded.dictionary.to_pylist()
+    others = [n_known if column.other else -1] * len(levels)  # a level never seen has no column
+    if column.hashed:
+        others = [n_known + level_hash(level) % column.hashed for level in levels]
+    targets = np.array([*map(known.get, levels, others), -1])
     # A value that is missing, where none was before, has no column either.
     places = targets[coded.indices.fill_null(len(targets) - 1).to_numpy(zero_copy_only=False)]
     rows = np.flatnonzero(places >= 0)
@@ -250,3 +283,151 @@ _ENCODERS = {
     "date": _encode_date,
     "category": _encode_levels,
 }
+
+
+BATCH_ROWS = 2**16
+
+
+def is_dask_frame(X: Any) -> bool:
+    """Whether this is a dask DataFrame."""
+    return hasattr(X, "to_dask_array") and hasattr(X, "columns")
+
+
+def is_frame(X: Any) -> bool:
+    """Whether this is a table in memory: of pandas, polars, pyarrow or what else gives Arrow."""
+    columns = hasattr(X, "columns") and getattr(X, "ndim", 2) == 2
+    arrow = hasattr(X, "__arrow_c_stream__") and columns
+    return isinstance(X, pa.Table | pa.RecordBatch) or arrow or _is_pandas(X)
+
+
+def _is_pandas(X: Any) -> bool:
+    return type(X).__module__.partition(".")[0] == "pandas" and hasattr(X, "iloc") and X.ndim == 2
+
+
+def frame_names(X: Any) -> list[str]:
+    """Return the names of the columns of any frame."""
+    found = X.schema.names if isinstance(X, pa.Table | pa.RecordBatch) else list(X.columns)
+    return [str(name) for name in found]
+
+
+def to_arrow(X: Any, name: str = "X") -> Any:
+    """Return a frame in memory as an Arrow table."""
+    names = frame_names(X)
+    check_names(name, names)
+    if isinstance(X, pa.Table):
+        return X
+    if isinstance(X, pa.RecordBatch):
+        return pa.Table.from_batches([X])
+    if not _is_pandas(X):
+        return pa.table(X)
+    columns = [_arrow_column(X.iloc[:, place], names[place], name) for place in range(len(names))]
+    return pa.Table.from_arrays(columns, names=names)
+
+
+def _arrow_column(column: Any, name: str, where: str) -> Any:
+    try:
+        found = pa.Array.from_pandas(column)
+    except (pa.ArrowException, OverflowError, ValueError) as error:
+        kinds = sorted({type(value).__name__ for value in column.dropna()})
+        raise DataError(
+            f"{where}: column {name!r} mixes values that no column holds together "
+            f"({', '.join(kinds[:5])}): make them all numbers, or all text with astype(str)."
+        ) from error
+    return one_chunk(found)
+
+
+def decide_kinds(
+    blocks: Iterable[Any],
+    names: Sequence[str],
+    choices: Choices,
+    where: str,
+    *,
+    from_text: bool = False,
+) -> Decided:
+    """Tell the kind of each column, from as many blocks as that takes; all bad ones are named.
+
+    In a file of text numbers are text too, and told by `from_text`.
+    """
+    choices.require_known(names, where)
+    found: dict[str, str | None] = {name: choices.kind(name) for name in names}
+    for block in blocks:
+        open_ones = [name for name, kind in found.items() if kind is None]
+        if not open_ones:
+            break
+        found |= {name: kind_of(block.column(name), from_text) for name in open_ones}
+    bad = {name: kind for name, kind in found.items() if kind not in (None, *KINDS)}
+    if bad:
+        faults = [f"column {name!r} holds {kind}" for name, kind in bad.items()]
+        drop = ", ".join(f"{name!r}: 'drop'" for name in bad)
+        raise list_faults(where, faults, f"leave such columns out with columns={{{drop}}}")
+    return {name: kind or "drop" for name, kind in found.items()}
+
+
+def convert_block(block: Any, kinds: Decided, choices: Choices) -> dict[str, Any]:
+    """Return the columns of a block that are not left out, each with the type of its kind."""
+    return {
+        name: as_kind(block.column(name), name, kind, choices.format(name))
+        for name, kind in kinds.items()
+        if kind != "drop"
+    }
+
+
+def summarize_columns(columns: dict[str, Any], kinds: Decided) -> dict[str, Summary]:
+    """Look at the converted columns of a block."""
+    size = max(1024, min(SKETCH, SKETCH_OF_ALL // max(1, len(kinds))))
+    return {name: summarize(kinds[name], column, size) for name, column in columns.items()}
+
+
+def summarize_block(
+    block: Any, kinds: Decided, choices: Choices, where: str, first: int = 0
+) -> dict[str, Summary]:
+    """Look at all columns of a block, whose first row is number `first` of `where`."""
+    with value_errors(partial("{}, row {}".format, where), first):
+        return summarize_columns(convert_block(block, kinds, choices), kinds)
+
+
+# Dask DataFrames: one pass to learn from and to count the rows of the partitions.
+
+
+def arrow_blocks(parts: list[Any], client: Any = None) -> Iterator[Any]:
+    """Compute partitions one after another, and yield them as Arrow tables."""
+    for frame in run_tasks(iter(parts), client, at_once=1):
+        table = to_arrow(frame)
+        if table.num_rows:
+            yield table
+
+
+def numbered_batches(table: Any) -> Iterator[tuple[int, Any]]:
+    """Yield a table in batches of rows, each with the number of its first row."""
+    first = 0
+    for block in table.to_batches(BATCH_ROWS):
+        yield first, block
+        first += block.num_rows
+
+
+def encode_table(table: Any, spec: TableSpec, where: str = "X") -> Array:
+    """Encode a table in memory whose columns may stand in any order, block by block."""
+    rows = np.empty((table.num_rows, len(spec.names)), np.float32)
+    for first, block in numbered_batches(table):
+        with value_errors(partial("{}, row {}".format, where), first):
+            rows[first : first + block.num_rows] = encode(block, spec)
+    return rows
+
+
+def look_at_partition(
+    frame: Any, kinds: Decided, choices: Choices, place: int
+) -> tuple[int, dict[str, Summary]]:
+    """Return the rows and the summaries of a partition of a dask DataFrame."""
+    table = to_arrow(frame)
+    return table.num_rows, summarize_block(table, kinds, choices, f"X, partition {place}")
+
+
+def encode_partition(frame: Any, spec: TableSpec, place: int, n_rows: int) -> Array:
+    """Encode a partition of a dask DataFrame."""
+    table = to_arrow(frame)
+    if table.num_rows != n_rows:  # else labels would belong to other rows
+        raise DataError(
+            f"X, partition {place} has {table.num_rows} rows and had {n_rows} when they were "
+            "counted: its source has changed since, so transform it again."
+        )
+    return encode_table(table, spec, f"X, partition {place}")

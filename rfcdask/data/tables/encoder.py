@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, Self
 
+import dask.array as da
 import numpy as np
+from dask.base import tokenize
+from dask.delayed import delayed
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from rfcdask.data.columns import quoted
+from rfcdask.data.columns import check_names, match_columns, quoted
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DataError
-from rfcdask.data.tables.frames import (
-    count_rows,
-    encode_partitions,
+from rfcdask.data.tables import Choices, TableSpec, checked_numbers, read_choices
+from rfcdask.data.tables.encode import (
+    BATCH_ROWS,
+    arrow_blocks,
+    decide_kinds,
+    encode_partition,
     encode_table,
     frame_names,
     is_dask_frame,
     is_frame,
-    learn_partitions,
-    learn_table,
-    require_columns,
+    look_at_partition,
+    numbered_batches,
+    summarize_block,
     to_arrow,
 )
-from rfcdask.data.tables.spec import Choices, TableSpec, checked_numbers, read_choices
+from rfcdask.data.tables.summary import Summary, conclude_all, join_summaries
 from rfcdask.execution.blocks import lazy_on_dask
-from rfcdask.kernels.arrays import Array
+from rfcdask.execution.executor import run_tasks
+from rfcdask.execution.progress import track
+from rfcdask.kernels.arrays import Array, DaskArray
 
 
 @lazy_on_dask
@@ -131,11 +140,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         spec = self.spec_of_table()
         left_out = require_columns(frame_names(X), spec, "X")
         if left_out:
-            many = f"columns {quoted(left_out)} are" if len(left_out) > 1 else ""
-            warnings.warn(
-                f"{many or f'column {left_out[0]!r} is'} left out: the encoder was fitted without.",
-                stacklevel=2,
-            )
+            many = ("s", "are") if len(left_out) > 1 else ("", "is")
+            said = f"column{many[0]} {quoted(left_out)} {many[1]} left out"
+            warnings.warn(f"{said}: the encoder was fitted without.", stacklevel=2)
         if not is_dask_frame(X):
             return encode_table(to_arrow(X), spec)
         known = getattr(self, "_counted", None)
@@ -192,3 +199,71 @@ def _require_table(X: Any) -> None:
             "polars or Dask, such as pandas.DataFrame(X, columns=[...]), or take rf.Standardizer "
             "for an array of numbers."
         )
+
+
+def learn_table(table: Any, choices: Choices, where: str) -> TableSpec:
+    """Learn the columns of a table in memory."""
+    if table.num_rows == 0:
+        raise DataError(f"{where} has no rows: give some.")
+    kinds = decide_kinds(table.to_batches(BATCH_ROWS), table.schema.names, choices, where)
+    found = [
+        summarize_block(block, kinds, choices, where, first)
+        for first, block in numbered_batches(table)
+    ]
+    return conclude_all(join_summaries(found), kinds, choices, table.num_rows, where)
+
+
+def require_columns(names: Sequence[str], spec: TableSpec, where: str) -> list[str]:
+    """Refuse rows that lack a column; return those that are not looked at."""
+    known = {column.name for column in spec.columns}
+    left_out = match_columns(where, names, spec.inputs).left_out
+    return [name for name in left_out if name not in known]
+
+
+def learn_partitions(
+    frame: Any, choices: Choices, client: Any = None, progress: Any = None
+) -> tuple[TableSpec, list[int]]:
+    """Learn the columns of a dask DataFrame; return them with the rows of each partition."""
+    names, parts = frame_names(frame), frame.to_delayed()
+    check_names("X", names)
+    kinds = decide_kinds(arrow_blocks(parts, client), names, choices, "X")
+    look = delayed(look_at_partition, pure=False)
+    found: list[dict[str, Summary]] = []
+    lengths: list[int] = []
+    with track("looking at the columns", len(parts), "partitions", progress=progress) as report:
+        tasks = (look(part, kinds, choices, place) for place, part in enumerate(parts))
+        for rows, summary in run_tasks(tasks, client):
+            lengths.append(rows)
+            found = [join_summaries([*found, summary])] if rows else found
+            report.advance(1)
+    if not found:
+        raise DataError("X has no rows: give some.")
+    return conclude_all(found[0], kinds, choices, sum(lengths), "X"), lengths
+
+
+def count_rows(frame: Any, client: Any = None, progress: Any = None) -> list[int]:
+    """Count the rows of each partition of a dask DataFrame, for which it is computed once."""
+    parts = frame.to_delayed()
+    count = delayed(len, pure=False)
+    lengths = []
+    with track("counting rows", len(parts), "partitions", progress=progress) as report:
+        for rows in run_tasks(map(count, parts), client):
+            lengths.append(int(rows))
+            report.advance(1)
+    return lengths
+
+
+def encode_partitions(frame: Any, spec: TableSpec, lengths: Sequence[int]) -> DaskArray:
+    """Return the encoded rows of a dask DataFrame lazily, with a block for each partition."""
+    width, name = len(spec.names), tokenize(frame, spec)
+    call = delayed(encode_partition, pure=True)
+    blocks = [
+        da.from_delayed(
+            call(part, spec, place, rows, dask_key_name=f"encode-{name}-{place}"),
+            (rows, width),
+            dtype=np.float32,
+        )
+        for place, (part, rows) in enumerate(zip(frame.to_delayed(), lengths, strict=True))
+        if rows
+    ]
+    return da.concatenate(blocks) if blocks else da.empty((0, width), dtype=np.float32)

@@ -23,9 +23,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rfcdask.data.tables.spec import CIRCLES, Choices, ColumnSpec
+from rfcdask.data.errors import DataError
+from rfcdask.data.tables import CIRCLES, Choices, ColumnSpec, TableSpec, list_faults
 from rfcdask.kernels.arrays import Array, FloatArray, IntArray
-from rfcdask.kernels.compiled import compiled
+from rfcdask.kernels.runtime import compiled
 
 SKETCH = 2**16
 """Bins from which a median is found, of each column; fewer when there are many columns."""
@@ -39,6 +40,8 @@ _HASHES = 1024
 _UNIT = 1074
 DAY = 86_400_000_000
 """Microseconds of a day."""
+Decided = dict[str, str]
+"""Kinds of columns by name."""
 
 
 @compiled()
@@ -301,3 +304,34 @@ def is_free_text(found: Summary, choices: Choices) -> bool:
         and found.distinct > choices.max_levels
         and found.distinct > NEARLY_ALL * found.present
     )
+
+
+def conclude_all(
+    found: dict[str, Summary], kinds: Decided, choices: Choices, n_rows: int, where: str
+) -> TableSpec:
+    """Decide on all columns; text that is no category is refused, all such columns at once."""
+    free = [
+        name
+        for name, summary in found.items()
+        if choices.kind(name) is None and is_free_text(summary, choices)
+    ]
+    if free:
+        drop = ", ".join(f"{name!r}: 'drop'" for name in free)
+        faults = [
+            f"column {name!r} is text with {found[name].distinct:,} different values in "
+            f"{found[name].present:,} rows"
+            for name in free
+        ]
+        remedy = f"leave out what tells rows apart with columns={{{drop}}}, or give 'category'"
+        raise list_faults(where, faults, f"{remedy} for 'drop' to hash it")
+    columns = []
+    for name, kind in kinds.items():
+        if kind == "drop":
+            why = "as asked" if choices.kind(name) == "drop" else "every value is missing"
+            columns.append(ColumnSpec(name, "drop", why=why))
+        else:
+            columns.append(conclude(name, found[name], choices))
+    spec = TableSpec(tuple(columns), n_rows)
+    if not spec.names:
+        raise DataError(f"{where} has no column to learn from: all are left out or missing.")
+    return spec

@@ -11,16 +11,27 @@ from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from rfcdask.display import count, number
 from rfcdask.display.html import Facts
-from rfcdask.display.style import count, number
 from rfcdask.execution.blocks import Blocks
 from rfcdask.execution.executor import Executor
 from rfcdask.execution.progress import track
+from rfcdask.features.base import LearnedFeatures
 from rfcdask.features.compressed import CompressedFeatures
-from rfcdask.features.learned import LearnedFeatures
 from rfcdask.kernels import Kernel, get_kernel, resolve_gamma
 from rfcdask.kernels.arrays import Array
 from rfcdask.kernels.frequencies import draw_candidates
+from rfcdask.kernels.seeds import epoch_groups
+from rfcdask.linear.kernel.gradient import (
+    FACTORS,
+    TRIAL_HELD,
+    Trial,
+    choose_width,
+    few,
+    held_rows,
+    median_gamma,
+    scaled_gamma,
+)
 from rfcdask.linear.kernel.optimize import (
     Objective,
     OptimizerConfig,
@@ -39,20 +50,12 @@ from rfcdask.linear.kernel.stream import (
     TrainingSample,
     draw_sample,
 )
-from rfcdask.linear.kernel.width import (
-    FACTORS,
-    TRIAL_HELD,
-    Trial,
-    choose_width,
-    few,
-    held_rows,
-    median_gamma,
-    scaled_gamma,
-)
 from rfcdask.linear.predict import COMMON_CONSTRAINTS, NOT_NEGATIVE
 from rfcdask.linear.rows import OnFeatures, RowFunction
+from rfcdask.linear.scorers import HeldOutScore
 from rfcdask.linear.sgd.base import EpochModel
-from rfcdask.linear.sgd.step import blocks_mixed, epoch_groups
+from rfcdask.linear.sgd.losses import SOFTMAX
+from rfcdask.linear.sgd.step import blocks_mixed
 
 ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3)
 """Penalties that ``alpha="auto"`` chooses from on rows held out."""
@@ -86,6 +89,7 @@ class FitConfig(NamedTuple):
 class KernelModel(EpochModel):
     """What classifier and regressor share; not for direct use."""
 
+    _private: ClassVar[tuple[str, ...]] = ("_last", "_units")
     _parameter_constraints: ClassVar[dict[str, Any]] = COMMON_CONSTRAINTS | {
         "n_components": [POSITIVE_INTEGER],
         "kernel": [str, Kernel],
@@ -100,6 +104,7 @@ class KernelModel(EpochModel):
         "batch_size": [POSITIVE_INTEGER, StrOptions({"auto"})],
         "step_size": [Interval(Real, 0, np.inf, closed="neither")],
         "validation_fraction": [Interval(Real, 0, 1, closed="left")],
+        "scoring": [str, None],
         "patience": [POSITIVE_INTEGER, None],
         "chains": [POSITIVE_INTEGER],
         "start": [StrOptions({"random", "selected"})],
@@ -119,8 +124,9 @@ class KernelModel(EpochModel):
             gamma=self.gamma_,
             random_state=self.seed_,
         )
-        if hasattr(self, "feature_names_in_"):
-            made.feature_names_in_ = self.feature_names_in_
+        for name in ("feature_names_in_", "columns_"):
+            if hasattr(self, name):
+                setattr(made, name, getattr(self, name))
         return made
 
     def _facts(self) -> Facts:
@@ -157,6 +163,11 @@ class KernelModel(EpochModel):
         n = sum(blocks.rows)
         held_out = not (more and hasattr(self, "coef_"))
         n_held = held_rows(n, self.validation_fraction) if held_out else 0
+        if n_held and n - n_held < 2:
+            raise ValueError(
+                f"validation_fraction={self.validation_fraction} leaves {n - n_held} of {n} rows "
+                "to learn from; lower it."
+            )
         most = min(SAMPLE_ROWS, max(SAMPLE_BYTES // (4 * self.n_features_in_), 2000))
         n_rows = min(n - n_held, most)
         sample = draw_sample(executor, blocks, read, seed, n_rows, n_held, self.chains)
@@ -193,21 +204,28 @@ class KernelModel(EpochModel):
             self.checkpoint_every,
             self.progress,
             self.chains,
+            score := self._score_of(setting, fingerprint["weights"]),
         )
         last, best = run.train(executor, setting.blocks, state)
         parameters, head, loss = best.parameters, best.head, best.loss
         if self.learn_features and len(setting.sample.held.weights):
-            begun = self._start_with_head(setting, gamma)
+            begun = self._start_with_head(setting, gamma, score)
             if begun.loss < loss:  # training made nothing better
                 parameters, head = begun.state.parameters, begun.judgement.best
         self.history_, self.n_iter_ = run.history, len(run.history)
         self.gamma_, self.seed_ = gamma, setting.seed
         self._keep(work, OptimizerState(parameters, last.adam), head, setting.read)
 
-    def _forget(self) -> None:
-        for name in ("_last", "_units", "n_calls_", "trials_", "coef_", "intercept_"):
-            if hasattr(self, name):
-                delattr(self, name)
+    def _score_of(self, setting: FitConfig, weighted: bool) -> HeldOutScore | None:
+        if self.scoring is not None and not self.validation_fraction:
+            raise ValueError(
+                f"scoring={self.scoring!r} has nothing to choose with validation_fraction=0, which "
+                "holds no rows out."
+            )
+        read, softmax = setting.read, setting.objective.loss == SOFTMAX
+        targets = {"mean": read.mean, "scale": read.scale} if read.classes is None else {}
+        weights = None if read.classes is None else read.class_weights
+        return self._score(weights, softmax, weighted=weighted, **targets)
 
     def _keep(
         self, work: OptimizerConfig, state: OptimizerState, head: int, read: BlockReader
@@ -299,10 +317,12 @@ class KernelModel(EpochModel):
         state = train_in_memory(work, state, few(rows, n), visits, rng)
         return Trial(gamma, visits, judge(work, state.parameters, held), work, state)
 
-    def _start_with_head(self, setting: FitConfig, gamma: float) -> Trial:
+    def _start_with_head(
+        self, setting: FitConfig, gamma: float, score: HeldOutScore | None
+    ) -> Trial:
         """Return the untrained features with a head of their own, judged on all held-out rows."""
         trial = self._trial(setting, gamma, START_VISITS, learn=False)
-        judged = judge(trial.training, trial.state.parameters, setting.sample.held)
+        judged = judge(trial.training, trial.state.parameters, setting.sample.held, score)
         return trial._replace(judgement=judged)
 
     def _learn_more(self, executor: Executor, setting: FitConfig) -> None:

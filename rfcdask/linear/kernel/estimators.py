@@ -70,6 +70,11 @@ class KernelClassifier(LinearClassifierMixin, KernelModel):
     patience : int, optional
         End training early after this many epochs, one after another, that were clearly worse on
         rows held out. Without it all epochs are gone through: the steps become smaller to the end.
+    scoring : str, optional
+        A metric by scikit-learn's name, such as "balanced_accuracy" or "roc_auc", that the rows
+        held out judge by in the place of their loss: penalty and epoch with the best are returned,
+        and `patience` counts epochs that were worse. Weights of rows count, those of classes do
+        not. Widths are still tried by the loss, which says more of few rows.
     chains : int
         Groups of blocks that are learned from side by side, as in :class:`SGDClassifier`. The mean
         of features that learned apart is worse than features that learned from all rows in turn:
@@ -135,6 +140,7 @@ class KernelClassifier(LinearClassifierMixin, KernelModel):
         step_size: float = 1.0,
         validation_fraction: float = 0.1,
         patience: int | None = None,
+        scoring: str | None = None,
         chains: int = 1,
         checkpoint_every: int = 64,
         progress: Any = None,
@@ -145,7 +151,7 @@ class KernelClassifier(LinearClassifierMixin, KernelModel):
         self.alpha, self.alphas, self.class_weight = alpha, alphas, class_weight
         self.epochs, self.batch_size, self.step_size = epochs, batch_size, step_size
         self.validation_fraction, self.patience = validation_fraction, patience
-        self.chains = chains
+        self.chains, self.scoring = chains, scoring
         self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
         self.random_state, self.progress = random_state, progress
 
@@ -224,7 +230,7 @@ class KernelRegressor(LinearRegressorMixin, KernelModel):
         Where Huber's loss becomes linear, in standard deviations of y.
     kernel, gamma, learn_features, alpha, epochs, n_candidates, n_rows, label_weight, checkpoint, \
 random_state, start, alphas, batch_size, step_size, validation_fraction, patience, \
-chains, checkpoint_every, progress
+scoring, chains, checkpoint_every, progress
         As in :class:`KernelClassifier`.
 
     Attributes
@@ -270,6 +276,7 @@ chains, checkpoint_every, progress
         step_size: float = 1.0,
         validation_fraction: float = 0.1,
         patience: int | None = None,
+        scoring: str | None = None,
         chains: int = 1,
         checkpoint_every: int = 64,
         progress: Any = None,
@@ -280,7 +287,7 @@ chains, checkpoint_every, progress
         self.alpha, self.alphas, self.epsilon = alpha, alphas, epsilon
         self.epochs, self.batch_size, self.step_size = epochs, batch_size, step_size
         self.validation_fraction, self.patience = validation_fraction, patience
-        self.chains = chains
+        self.chains, self.scoring = chains, scoring
         self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
         self.random_state, self.progress = random_state, progress
 
@@ -352,7 +359,10 @@ def _n_targets(y: DaskArray) -> int:
 def _standardised(setting: FitConfig, units: tuple[Array, Array] | None = None) -> FitConfig:
     """Return the setting with targets of mean 0 and variance 1, as the sample has them."""
     targets = setting.sample.training.targets
-    mean, scale = units or (targets.mean(axis=0), targets.std(axis=0))
+    with np.errstate(over="ignore"):
+        mean, scale = units or (targets.mean(axis=0), targets.std(axis=0))
+    if not np.isfinite(scale).all():
+        raise ValueError("y is too large to square: divide it by its size before training.")
     scale = np.where(scale > 1e-12 * np.abs(mean), scale, 1.0)
     scale = np.where(scale > 0, scale, 1.0)
     sample = setting.sample

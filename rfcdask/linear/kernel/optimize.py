@@ -15,9 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from rfcdask.kernels.arrays import Array, IntArray, Matrix, is_sparse
-from rfcdask.kernels.compiled import compiled
 from rfcdask.kernels.hot_loop import CosineBlock
-from rfcdask.kernels.threads import map_ahead
+from rfcdask.kernels.runtime import compiled, map_ahead
 from rfcdask.linear.kernel.gradient import (
     Adam,
     Buffers,
@@ -27,6 +26,7 @@ from rfcdask.linear.kernel.gradient import (
     Steps,
     learn_rows,
 )
+from rfcdask.linear.scorers import HeldOutScore
 from rfcdask.linear.sgd.losses import SQUARED, Targets, classification_slopes, regression_slopes
 from rfcdask.linear.sgd.step import take_rows
 
@@ -301,27 +301,45 @@ class Judgement(NamedTuple):
 
     losses: Array  # (n_heads,) weighted means
     errors: Array  # (n_heads,) their standard errors
+    scores: Array | None = None  # (n_heads,) by a metric that was named, larger for better ones
 
     @property
     def best(self) -> int:
-        """The head with the smallest loss."""
-        return int(np.argmin(self.losses))
+        """The head with the best score, or else the smallest loss."""
+        return int(np.argmin(self.losses if self.scores is None else -self.scores))
+
+    @property
+    def value(self) -> float:
+        """What is wrong with the best head, and smaller for better ones."""
+        return float(self.losses[self.best] if self.scores is None else -self.scores[self.best])
+
+    @property
+    def error(self) -> float:
+        """How far `value` is uncertain; a metric that was named is taken at its word."""
+        return float(self.errors[self.best]) if self.scores is None else 0.0
 
 
-def judge(training: OptimizerConfig, parameters: Parameters, held: TrainingRows) -> Judgement:
-    """Return loss and its standard error of every head on rows held out."""
+def judge(
+    training: OptimizerConfig,
+    parameters: Parameters,
+    held: TrainingRows,
+    score: HeldOutScore | None = None,
+) -> Judgement:
+    """Return loss and its standard error of every head on rows held out, and their scores."""
     outputs = training.outputs(parameters, held.X)
     losses, errors = [], []
+    scores = []
     total = max(float(held.weights.sum(dtype=np.float64)), 1e-30)
     for number in range(outputs.shape[1]):
-        found = training.objective.row_losses(
-            np.ascontiguousarray(outputs[:, number]), held.targets
-        )
+        own = np.ascontiguousarray(outputs[:, number])
+        found = training.objective.row_losses(own, held.targets)
         mean = float(held.weights @ found) / total
         spread = held.weights.astype(np.float64) * (found - mean)
         losses.append(mean if np.isfinite(mean) else np.inf)
         errors.append(float(np.sqrt(np.square(spread).sum())) / total)
-    return Judgement(np.array(losses), np.array(errors))
+        if score is not None:
+            scores.append(score.value(score.count(own, held.targets, held.weights)))
+    return Judgement(np.array(losses), np.array(errors), np.array(scores) if score else None)
 
 
 def take_head(

@@ -21,7 +21,7 @@ from rfcdask.kernels.arrays import (
     feature_dtype,
     is_sparse,
 )
-from rfcdask.linear.checks import check_block_weights, encode_labels, find_not_finite
+from rfcdask.kernels.seeds import epoch_groups, shuffle_rows
 from rfcdask.linear.kernel.gradient import Adam, Parameters
 from rfcdask.linear.kernel.optimize import (
     Judgement,
@@ -34,8 +34,15 @@ from rfcdask.linear.kernel.optimize import (
     judge,
     train_rows,
 )
-from rfcdask.linear.sgd.step import blocks_mixed, epoch_groups, shuffle_rows
-from rfcdask.linear.sgd.training import Checkpoint, History
+from rfcdask.linear.rows import (
+    check_block_weights,
+    check_mean_weight,
+    encode_labels,
+    find_not_finite,
+)
+from rfcdask.linear.scorers import HeldOutScore
+from rfcdask.linear.sgd.step import blocks_mixed
+from rfcdask.linear.sgd.training import Checkpoint, History, fitting, require_numbers
 
 SAMPLE_BLOCKS = 32
 """Blocks that the sample is taken from, at least, where there are as many."""
@@ -116,12 +123,10 @@ def draw_sample(
     chosen = _blocks_to_sample(blocks, mixed, seed, n_rows + n_held)
     share = min((n_rows + n_held) / sum(blocks.rows[index] for index in chosen), 1.0)
     n_blocks = mixed * chains + max(mixed * chains, executor.threads)  # in memory in training
-    stream, first = stream_and_hold(executor, blocks, chosen, n_blocks)
-    picked = {}
-    for index, block in stream:
-        task = executor.call(_pick, read, seed, index, share, block)
-        picked[index] = executor.result(task)
-        executor.release(task)
+    stream, first = stream_and_hold(executor, blocks, chosen, n_blocks, chains > 1)
+    started = (executor.call(_pick, read, seed, index, share, block) for index, block in stream)
+    in_order = [*chosen[n_blocks:], *chosen[:n_blocks]]
+    picked = dict(zip(in_order, executor.in_order(started, executor.threads + 1), strict=True))
     found = join_rows([picked[index][1] for index in chosen])
     places = [(index, picked[index][0]) for index in chosen]
     place = np.concatenate([np.stack([np.full(len(r), k), r], axis=1) for k, r in places])
@@ -184,7 +189,8 @@ class BestState:
     """The state to be returned: the last that is about as good as any before on rows held out.
 
     Held-out losses are uncertain, and later states have seen more. So a state replaces the one
-    before unless its loss is more than a standard error above the smallest so far.
+    before unless its loss is more than a standard error above the smallest so far. Where a metric
+    was named, it is the state with the best score, and `loss` is the score with the other sign.
     """
 
     parameters: Parameters
@@ -198,7 +204,7 @@ class BestState:
         if found is None:
             self.parameters = parameters
             return
-        loss, error = float(found.losses[found.best]), float(found.errors[found.best])
+        loss, error = found.value, found.error
         self.smallest = min(self.smallest, loss)
         if loss <= self.smallest + error:
             self.parameters, self.head, self.loss, self.since = parameters, found.best, loss, 0
@@ -225,6 +231,8 @@ class KernelTrainingLoop:
         See :func:`rfcdask.execution.progress.track`.
     chains : int
         Groups of blocks that are learned from side by side.
+    score : HeldOutScore or None
+        What rows held out judge by in the place of their loss.
     """
 
     training: OptimizerConfig
@@ -237,6 +245,7 @@ class KernelTrainingLoop:
     every: int = 64
     progress: Any = None
     chains: int = 1
+    score: HeldOutScore | None = None
     history: History = field(default_factory=list)
 
     def train(
@@ -244,7 +253,9 @@ class KernelTrainingLoop:
     ) -> tuple[OptimizerState, BestState]:
         """Go through all epochs, from the checkpoint on where there is one."""
         best, first, group = BestState(state.parameters), 0, 0
-        stored = self.checkpoint.load_run() if self.checkpoint else None
+        n_heads, stored = len(self.training.objective.alphas), None
+        if self.checkpoint:
+            stored = self.checkpoint.load_run(state, n_heads)
         if stored is not None:
             state, best, (first, group), self.history = stored
         rows = float(sum(blocks.rows))
@@ -292,18 +303,23 @@ class KernelTrainingLoop:
             if self.checkpoint and since >= self.every and last < len(groups):
                 self.checkpoint.save_run(state, best, (epoch, first_group + last), self.history)
                 since = 0
+        check_mean_weight(state.weight, sum(blocks.rows))
         return state
 
     def _close_epoch(self, state: OptimizerState, best: BestState, epoch: int) -> OptimizerState:
         """Judge the epoch, write it into the history and begin counting anew."""
         held = self.sample.held
-        found = judge(self.training, state.parameters, held) if len(held.weights) else None
+        found = None
+        if len(held.weights):
+            found = judge(self.training, state.parameters, held, self.score)
         best.see(state.parameters, found)
         entry = {"epoch": float(epoch + 1), "loss": state.loss / max(state.weight, 1e-300)}
         if not entry["loss"] < MOST_LOSS:
             raise diverged(f"the mean loss of epoch {epoch + 1} is {entry['loss']:.4g}")
         if found is not None:
-            entry["held_out_loss"] = float(found.losses.min())
+            entry["held_out_loss"] = float(found.losses[found.best])
+            if self.score is not None:
+                entry["held_out_score"] = -found.value
         self.history.append(entry)
         state = state._replace(loss=0.0, weight=0.0)
         if self.checkpoint:
@@ -336,22 +352,33 @@ class KernelCheckpoint(Checkpoint):
             best=[best.head, best.loss, best.smallest, best.since],
         )
 
-    def load_run(self) -> tuple[OptimizerState, BestState, tuple[int, int], History] | None:
-        """Return state, best state, position and history, or None without a checkpoint."""
+    def load_run(
+        self, start: OptimizerState, n_heads: int
+    ) -> tuple[OptimizerState, BestState, tuple[int, int], History] | None:
+        """Return state, best state, position and history, or None without a checkpoint.
+
+        All arrays must be like those of the state that training starts from.
+        """
         if not self.path.exists():
             return None
         about, arrays = self._read()
         self._require_same_run(about)
         size = len(Parameters._fields)
         with self._faults():
-            values = [arrays[name] for name in self.arrays]
+            like = dict(zip(self.arrays, itertools.cycle(start.parameters), strict=False))
+            values = list(fitting(arrays, like).values())
             found = [Parameters(*values[i : i + size]) for i in range(0, len(values), size)]
-            adam = Adam(found[1], found[2], int(about["step"]))
-            state = OptimizerState(found[0], adam, *map(float, about["loss"]))
-            head, loss, smallest, since = about["best"]
-            best = BestState(found[3], int(head), float(loss), float(smallest), int(since))
-            epoch, group = map(int, about["position"])
-            return state, best, (epoch, group), list(about["history"])
+            (head, best, smallest, since), (loss, weight) = about["best"], about["loss"]
+            known = [value for value in (best, smallest) if value != np.inf]
+            require_numbers(head, since, *known)
+            require_numbers(about["step"], loss, weight)
+            if min(values.min(initial=0) for values in found[2]) < 0:
+                raise ValueError("it holds squares below zero")
+            adam = Adam(found[1], found[2], about["step"])
+            state = OptimizerState(found[0], adam, float(loss), float(weight))
+            if head >= n_heads:
+                raise ValueError(f"it has no model number {head}")
+            return state, BestState(found[3], head, best, smallest, since), *self._progress(about)
 
     def stored_gamma(self) -> float | None:
         """Return the width that the stored run began with, or None without a checkpoint."""
@@ -360,4 +387,7 @@ class KernelCheckpoint(Checkpoint):
         about, _ = self._read()
         self._require_same_run(about)
         with self._faults():
+            require_numbers(0, about["gamma"])
+            if not about["gamma"]:
+                raise ValueError("its gamma is 0")
             return float(about["gamma"])

@@ -1,27 +1,42 @@
-"""What the models trained by stochastic gradient descent share."""
+"""What the models trained by stochastic gradient descent share.
+
+Whether features are computed again in each epoch or kept in memory is decided here too. Memory
+decides first, because a model must not need more of it the more rows there are. Where there is
+room, the time of computing a block, measured on two of them, is set against that of reading a kept
+block again, from memory or from another worker.
+"""
 
 from __future__ import annotations
 
 import os
+import time
 import zlib
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
+import dask
 import numpy as np
+from dask.utils import parse_bytes
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from rfcdask.display.charts import Chart, training
+from rfcdask.display import count, number
+from rfcdask.display.charts import training
+from rfcdask.display.drawing import Chart
 from rfcdask.display.html import Facts
-from rfcdask.display.style import count, number
 from rfcdask.execution.blocks import Blocks, first_rows, stream_groups
-from rfcdask.execution.executor import Executor
-from rfcdask.kernels.arrays import DaskArray, is_sparse
+from rfcdask.execution.cluster import current_client
+from rfcdask.execution.dask_internals import memory_of_machine
+from rfcdask.execution.executor import Executor, persist
+from rfcdask.execution.failures import workers_of
+from rfcdask.features.lazy import FeatureArray
+from rfcdask.kernels.arrays import Array, DaskArray, is_sparse
 from rfcdask.kernels.seeds import seed_of
 from rfcdask.linear.inputs import ClassLabels
 from rfcdask.linear.predict import COMMON_CONSTRAINTS, NOT_NEGATIVE, LinearModel
-from rfcdask.linear.sgd.step import TrainingConfig, TrainingState
+from rfcdask.linear.scorers import HeldOutScore
+from rfcdask.linear.sgd.step import GROUP_BYTES, TrainingConfig, TrainingState
 from rfcdask.linear.sgd.training import SOME_ROWS, Checkpoint, TrainingLoop
 
 AUTO_C = (8.0, 1.0, 32.0, 256.0)
@@ -61,6 +76,16 @@ class EpochModel(LinearModel):
                 return stored
         return seed_of(self.random_state)
 
+    def _score(
+        self, class_weights: Array | None = None, softmax: bool = False, **more: Any
+    ) -> HeldOutScore | None:
+        """Return what rows held out judge by where `scoring` names it."""
+        if self.scoring is None:
+            return None
+        weights = np.ones(0) if class_weights is None else class_weights
+        has_proba = self.loss == "log_loss"
+        return HeldOutScore.checked(self.scoring, weights, softmax if has_proba else None, **more)
+
     def _seed_of_calls(self) -> int:
         """Return the seed of all calls of `partial_fit`."""
         return self.seed_ if hasattr(self, "seed_") else self._choose_seed()
@@ -82,6 +107,8 @@ class EpochModel(LinearModel):
         found |= {name: repr(value) for name, value in params if name not in NOT_IN_FINGERPRINT}
         if self.chains == 1:  # as in versions that knew no others
             del found["chains"]
+        if self.scoring is None:
+            del found["scoring"]
         found |= {
             "rows": sum(blocks.rows),
             "columns": self.n_features_in_,
@@ -120,6 +147,7 @@ def _look_at(block: tuple[Any, ...]) -> list[list[float]]:
 class BaseSGD(EpochModel):
     """What classifier and regressor share: the way from blocks and parameters to coefficients."""
 
+    _private: ClassVar[tuple[str, ...]] = ("_preconditioner", "_state")
     _parameter_constraints: ClassVar[dict[str, Any]] = COMMON_CONSTRAINTS | {
         "alpha": [NOT_NEGATIVE, StrOptions({"auto"})],
         "alphas": ["array-like", None],
@@ -129,6 +157,7 @@ class BaseSGD(EpochModel):
         "average": ["boolean"],
         "chains": [_POSITIVE_INTEGER],
         "early_stopping": ["boolean"],
+        "scoring": [str, None],
         "tol": [NOT_NEGATIVE],
         "patience": [_POSITIVE_INTEGER],
         "checkpoint": [str, os.PathLike, None],
@@ -145,6 +174,12 @@ class BaseSGD(EpochModel):
     def _make_config(self, X: DaskArray, seed: int, **more: Any) -> TrainingConfig:
         n = X.shape[0]
         alphas = self._penalties(n)
+        one = self.alphas is None and self.alpha != "auto"
+        if self.scoring is not None and one and not self.early_stopping:
+            raise ValueError(
+                f"scoring={self.scoring!r} has nothing to choose: pass early_stopping=True, or "
+                "several alphas, or leave it out."
+            )
         held_out = float(self.validation_fraction) if self.early_stopping else 0.0
         if len(alphas) > 1 and not self.early_stopping:
             held_out = min(float(self.validation_fraction), MOST_HELD_OUT / n)
@@ -212,7 +247,7 @@ class BaseSGD(EpochModel):
         """Train again with the penalty that was chosen, where the rows held out are missed."""
         if config.validation_fraction * sum(blocks.rows) >= MOST_HELD_OUT:
             return
-        config = replace(config, alpha=self.alpha_, alphas=(), validation_fraction=0.0)
+        config = replace(config, alpha=self.alpha_, alphas=(), validation_fraction=0.0, score=None)
         start = TrainingState.zero(self.n_features_in_, config.n_outputs)
         loop = TrainingLoop(executor, blocks, config, start, self.progress)
         loop.preconditioner = chosen.preconditioner
@@ -242,14 +277,16 @@ class BaseSGD(EpochModel):
         return TrainingState(W.astype(float), W.astype(float), step=self.t_)
 
     def _set_attributes(self, loop: TrainingLoop) -> None:
-        config = loop.config
+        config, state, chosen = loop.config, loop.state, loop.history[-1]
+        if loop.best is not None:
+            state, chosen = loop.best, loop.history[loop.best_epoch() or 0]
         self.alpha_ = config.alpha
         if len(config.penalties) > 1:
-            self.alpha_ = loop.history[-1].get("alpha", config.alpha)
+            self.alpha_ = chosen.get("alpha", config.alpha)
         k = config.n_outputs
-        number = config.left(loop.state).index(config.penalties.index(self.alpha_))
+        number = config.left(state).index(config.penalties.index(self.alpha_))
         own = slice(number * k, (number + 1) * k)
-        state = loop.state._replace(W=loop.state.W[:, own], mean=loop.state.mean[:, own], left=())
+        state = state._replace(W=state.W[:, own], mean=state.mean[:, own], left=())
         best = state.mean if self.average else state.W
         self.coef_ = np.ascontiguousarray(best[:-1].T)
         self.intercept_ = best[-1] * config.fit_intercept
@@ -257,11 +294,6 @@ class BaseSGD(EpochModel):
         self.history_ = loop.history
         self.n_iter_ = len(self.history_)
         self._state, self._preconditioner = state, loop.preconditioner
-
-    def _forget(self) -> None:
-        for name in ("_preconditioner", "_state", "n_calls_", "coef_", "intercept_"):
-            if hasattr(self, name):
-                delattr(self, name)
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
@@ -279,3 +311,88 @@ def _auto_batch_size(n_rows: int) -> int:
     while size < 256 and size * 2 * 40 <= n_rows:
         size *= 2
     return size
+
+
+LOCAL_BUDGET = 2 * GROUP_BYTES
+"""Locally, features up to this size are kept (``rfcdask.persist-bytes``): as much as is in flight
+when there are too many rows to keep, one group of blocks in use and one ahead."""
+LOCAL_SHARE = 0.1
+"""And no more than this share of the machine's memory."""
+CLUSTER_SHARE = 0.2
+"""On a cluster, features up to this share of the workers' memory are kept."""
+FREE_SHARE = 0.5
+"""And no more than this share of what is free of it now."""
+MEMORY_BANDWIDTH = 2e9
+"""Bytes per second at which a block that has left the caches is read again."""
+
+
+def training_blocks(
+    executor: Executor,
+    arrays: tuple[DaskArray, DaskArray, DaskArray | None],
+    epochs: int,
+    keep: bool | str = False,
+    client: Any = None,
+) -> Blocks:
+    """Return the blocks to learn from: rows whose features are evaluated where they are used.
+
+    Where that is cheaper than computing them `epochs` times, features are kept in memory instead.
+    Groups are made of as many blocks either way, so the choice never changes what is learned.
+    """
+    X, *others = arrays
+    rows = Blocks(X.unevaluated() if isinstance(X, FeatureArray) else X, *others)
+    chosen = current_client(client)
+    if keep == "auto":
+        keep = _is_worth_keeping(executor, X, epochs, chosen)
+    if not keep:
+        return rows
+    kept = Blocks(persist(X, chosen), *others)
+    kept.nbytes = rows.nbytes
+    return kept
+
+
+def _is_worth_keeping(executor: Executor, X: DaskArray, epochs: int, client: Any) -> bool:
+    in_graph = hasattr(X.dask, "layers") and len(X.dask.layers) < 2  # nothing to compute or read
+    if epochs < 2 or in_graph or X.nbytes > memory_for_features(client):
+        return False
+    if max(X.chunks[0]) * X.shape[1] * X.dtype.itemsize > GROUP_BYTES:
+        return False
+    blocks = Blocks(X)
+    fetch = _seconds_to_fetch(blocks.nbytes, client)
+    return is_cheaper_to_keep(epochs, seconds_to_compute(executor, blocks), fetch)
+
+
+def is_cheaper_to_keep(epochs: int, compute: float, fetch: float) -> bool:
+    """Tell whether computing a block once and fetching it in each epoch takes less time."""
+    return (epochs - 1) * compute > epochs * fetch
+
+
+def seconds_to_compute(executor: Executor, blocks: Blocks) -> float:
+    """Return the time of computing a block: the shorter of two, as the first may compile."""
+    seconds = []
+    for index in range(min(2, len(blocks))):
+        start = time.perf_counter()
+        handle = executor.block(blocks, index)
+        executor.wait(handle)
+        seconds.append(time.perf_counter() - start)
+        executor.release(handle)
+    return min(seconds)
+
+
+def _seconds_to_fetch(block_bytes: int, client: Any) -> float:
+    seconds = block_bytes / MEMORY_BANDWIDTH
+    if client is None:
+        return seconds
+    away = 1.0 - 1.0 / max(len(workers_of(client)), 1)  # the others must be sent
+    bandwidth = parse_bytes(dask.config.get("distributed.scheduler.bandwidth", "100 MB"))
+    return seconds + away * block_bytes / float(bandwidth)
+
+
+def memory_for_features(client: Any) -> float:
+    """Return the bytes of features that ``persist="auto"`` keeps at most."""
+    if client is None:
+        wanted = parse_bytes(dask.config.get("rfcdask.persist-bytes", LOCAL_BUDGET))
+        return min(float(wanted), LOCAL_SHARE * memory_of_machine())
+    workers = workers_of(client).values()
+    limit = float(sum(worker.memory_limit for worker in workers))
+    used = float(sum(worker.memory for worker in workers))
+    return min(CLUSTER_SHARE * limit, FREE_SHARE * max(limit - used, 0.0))

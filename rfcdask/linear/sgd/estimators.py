@@ -14,15 +14,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from rfcdask.execution.blocks import Blocks
 from rfcdask.execution.executor import open_executor
 from rfcdask.kernels.arrays import DaskArray
+from rfcdask.kernels.seeds import epoch_groups
 from rfcdask.linear.inputs import ClassLabels, read_labels
-from rfcdask.linear.predict import (
-    LinearClassifierMixin,
-    LinearRegressorMixin,
-)
-from rfcdask.linear.sgd.base import BaseSGD
+from rfcdask.linear.predict import LinearClassifierMixin, LinearRegressorMixin
+from rfcdask.linear.sgd.base import BaseSGD, training_blocks
 from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES
-from rfcdask.linear.sgd.step import TrainingConfig, blocks_mixed, epoch_groups
-from rfcdask.linear.sgd.training import training_blocks
+from rfcdask.linear.sgd.step import TrainingConfig, blocks_mixed
 
 SORTED_FROM = 0.1
 """A distance of the class mix of groups from the whole above which the order may do harm."""
@@ -70,6 +67,11 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
     early_stopping : bool
         Hold out `validation_fraction` of the rows of each block and stop when their loss has not
         become better by the relative amount `tol` for `patience` epochs.
+    scoring : str, optional
+        A metric by scikit-learn's name, such as "balanced_accuracy" or "roc_auc": it is measured on
+        the rows held out in the place of their loss, chooses the penalty and ends training, and
+        with `early_stopping` the coefficients of the best epoch are returned. Weights of rows
+        count, those of classes do not.
     validation_fraction, tol, patience
         See `early_stopping`.
     class_weight : dict, "balanced" or None
@@ -131,6 +133,7 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
         average: bool = True,
         chains: int = 1,
         early_stopping: bool = False,
+        scoring: str | None = None,
         validation_fraction: float = 0.1,
         tol: float = 1e-3,
         patience: int = 2,
@@ -144,7 +147,8 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
         self.loss, self.multi_class, self.epochs = loss, multi_class, epochs
         self.alpha, self.alphas = alpha, alphas
         self.fit_intercept, self.batch_size, self.eta0 = fit_intercept, batch_size, eta0
-        self.average, self.chains, self.early_stopping = average, chains, early_stopping
+        self.average, self.chains = average, chains
+        self.early_stopping, self.scoring = early_stopping, scoring
         self.validation_fraction, self.tol, self.patience = validation_fraction, tol, patience
         self.class_weight, self.persist, self.progress = class_weight, persist, progress
         self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
@@ -225,14 +229,16 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
     def _make_classifier_config(
         self, X: DaskArray, seed: int, labels: ClassLabels, **more: Any
     ) -> TrainingConfig:
-        k = len(labels.classes)
+        k, class_weights = len(labels.classes), labels.weights(self.class_weight)
+        softmax = k > 2 and self.multi_class == "multinomial"
         return self._make_config(
             X,
             seed,
+            score=self._score(class_weights, softmax, weighted=more["weighted"]),
             # with two classes "multinomial" and "ovr" are the same
             loss=self._loss_code() if k > 2 else CLASSIFIER_LOSSES[(self.loss, "ovr")],
             n_outputs=k if k > 2 else 1,
-            class_weights=labels.weights(self.class_weight),
+            class_weights=class_weights,
             **more,
         )
 
@@ -253,7 +259,8 @@ class SGDRegressor(LinearRegressorMixin, BaseSGD):
     epsilon : float
         Where Huber's loss becomes linear, in units of y.
     alphas, epochs, fit_intercept, batch_size, eta0, average, chains, early_stopping, \
-validation_fraction, tol, patience, checkpoint, checkpoint_every, persist, random_state, progress
+scoring, validation_fraction, tol, patience, checkpoint, checkpoint_every, persist, random_state, \
+progress
         As in :class:`SGDClassifier`.
 
     Attributes
@@ -283,6 +290,7 @@ validation_fraction, tol, patience, checkpoint, checkpoint_every, persist, rando
         average: bool = True,
         chains: int = 1,
         early_stopping: bool = False,
+        scoring: str | None = None,
         validation_fraction: float = 0.1,
         tol: float = 1e-3,
         patience: int = 2,
@@ -296,7 +304,7 @@ validation_fraction, tol, patience, checkpoint, checkpoint_every, persist, rando
         self.alpha, self.alphas = alpha, alphas
         self.fit_intercept, self.batch_size, self.eta0 = fit_intercept, batch_size, eta0
         self.average, self.chains = average, chains
-        self.early_stopping, self.patience = early_stopping, patience
+        self.early_stopping, self.scoring, self.patience = early_stopping, scoring, patience
         self.validation_fraction, self.tol, self.persist = validation_fraction, tol, persist
         self.checkpoint, self.checkpoint_every = checkpoint, checkpoint_every
         self.random_state, self.progress = random_state, progress
@@ -342,6 +350,7 @@ validation_fraction, tol, patience, checkpoint, checkpoint_every, persist, rando
             loss=REGRESSOR_LOSSES[self.loss],
             n_outputs=1 if y.ndim == 1 else int(y.shape[1]),
             epsilon=float(self.epsilon),
+            score=self._score(weighted=weights is not None),
             weighted=weights is not None,
         )
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rfcdask.kernels.arrays import Array
-from rfcdask.kernels.compiled import compiled
+from rfcdask.kernels.runtime import compiled
 
 HINGE, SQUARED_HINGE, LOG, SOFTMAX, CRAMMER_SINGER, SQUARED, HUBER = range(7)
 

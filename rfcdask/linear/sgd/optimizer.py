@@ -24,7 +24,7 @@ import numpy as np
 import scipy.linalg
 
 from rfcdask.kernels.arrays import CSR, Array, is_sparse
-from rfcdask.kernels.compiled import compiled
+from rfcdask.kernels.runtime import compiled
 from rfcdask.linear.sgd.losses import Targets, slopes_of_heads
 
 AVERAGE_POWER = 8.0

@@ -1,39 +1,28 @@
-"""The training loop: epochs over a bounded stream of blocks, with checkpoints and early stopping.
-
-Whether features are computed again in each epoch or kept in memory is decided here too. Memory
-decides first, because a model must not need more of it the more rows there are. Where there is
-room, the time of computing a block, measured on two of them, is set against that of reading a kept
-block again, from memory or from another worker.
-"""
+"""The training loop: epochs over a stream of blocks, with checkpoints and early stopping."""
 
 from __future__ import annotations
 
 import json
 import os
-import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
-import dask
 import numpy as np
-from dask.utils import parse_bytes
 
 from rfcdask.execution.blocks import Blocks, stream_and_hold, stream_rounds
-from rfcdask.execution.cluster import current_client
-from rfcdask.execution.dask_internals import memory_of_machine
-from rfcdask.execution.executor import Executor, Handle, persist
-from rfcdask.execution.failures import workers_of
+from rfcdask.execution.executor import Executor, Handle
 from rfcdask.execution.progress import Reporter, track
-from rfcdask.features.lazy import FeatureArray
-from rfcdask.kernels.arrays import Array, DaskArray
+from rfcdask.kernels.arrays import Array
+from rfcdask.kernels.seeds import epoch_groups
+from rfcdask.linear.rows import check_mean_weight
+from rfcdask.linear.scorers import as_lists
 from rfcdask.linear.sgd.optimizer import Preconditioner, preconditioner_rows
 from rfcdask.linear.sgd.step import (
-    GROUP_BYTES,
     TrainingConfig,
     TrainingState,
     blocks_mixed,
-    epoch_groups,
+    held_out_values,
     join_chains,
     preconditioner_from,
     sample_rows,
@@ -60,6 +49,27 @@ def _look_alike(stored: Any, now: Any) -> bool:
     return bool(np.all(near))
 
 
+def require_numbers(*values: Any) -> None:
+    """Refuse what is no finite number of at least 0, and a first one that is not whole."""
+    for value in values:
+        if type(value) not in (int, float, np.float64) or not 0 <= value < np.inf:
+            raise ValueError(f"it holds {str(value)[:40]!r} where a number from 0 on is expected")
+    if type(values[0]) is not int or values[0] > 2**53:
+        raise ValueError(f"it counts {values[0]!r} steps or epochs")
+
+
+def fitting(arrays: dict[str, Array], like: dict[str, Array]) -> dict[str, Array]:
+    """Return arrays as compiled code reads them, unless it would read beyond their ends."""
+    for name, expected in like.items():
+        found = arrays[name]
+        if found.shape != expected.shape or found.dtype != expected.dtype:
+            raise ValueError(
+                f"{name} is {found.dtype} {found.shape}, and {expected.dtype} {expected.shape} "
+                "belongs to this model"
+            )
+    return {name: np.ascontiguousarray(arrays[name]) for name in like}
+
+
 class Checkpoint:
     """One file that always holds a whole state.
 
@@ -78,26 +88,72 @@ class Checkpoint:
         self.path = Path(path)
         self.fingerprint = json.loads(json.dumps(fingerprint))
 
-    def save(self, state: TrainingState, epoch: int, group: int, history: History) -> None:
+    def save(
+        self,
+        state: TrainingState,
+        epoch: int,
+        group: int,
+        history: History,
+        best: TrainingState | None = None,
+    ) -> None:
         """Write a new state beside the old one and put it in its place."""
-        scalars = {key: np.asarray(value).tolist() for key, value in state._asdict().items()}
-        scalars |= {"W": None, "mean": None}
         arrays = {"W": state.W, "mean": state.mean}
-        self._write(arrays, position=[epoch, group], history=history, scalars=scalars)
+        about = {"position": [epoch, group], "history": history, "scalars": _scalars(state)}
+        if best is not None:
+            arrays |= {"best_W": best.W, "best_mean": best.mean}
+            about["best"] = _scalars(best)
+        self._write(arrays, **about)
 
-    def load(self) -> tuple[TrainingState, tuple[int, int], History] | None:
-        """Return state, position and history, or None when there is no checkpoint."""
+    def load(
+        self, config: TrainingConfig, n_rows: int
+    ) -> tuple[TrainingState, TrainingState | None, tuple[int, int], History] | None:
+        """Return state, best state, position and history, or None when there is no checkpoint.
+
+        `n_rows` are those of a model's array: one for each column, and one of intercepts.
+        """
         if not self.path.exists():
             return None
         about, arrays = self._read()
         self._require_same_run(about)
         with self._faults():
-            scalars = dict(about["scalars"])
-            scalars["held_out_loss"] = np.asarray(scalars["held_out_loss"], float)
-            scalars["left"] = tuple(scalars.get("left", ()))
-            state = TrainingState(**(scalars | arrays))
-            epoch, group = map(int, about["position"])
-            return state, (epoch, group), list(about["history"])
+            state = self._state(config, n_rows, about["scalars"], arrays)
+            best = None
+            if "best" in about:
+                kept = {name: arrays[f"best_{name}"] for name in self.arrays}
+                best = self._state(config, n_rows, about["best"], kept)
+            return state, best, *self._progress(about)
+
+    def _state(
+        self, config: TrainingConfig, n_rows: int, about: dict[str, Any], arrays: dict[str, Array]
+    ) -> TrainingState:
+        """Make a state of its parts, after making sure that they belong together."""
+        scalars = dict(about)
+        scalars["held_out_loss"] = np.asarray(scalars["held_out_loss"], float)
+        scalars["left"] = tuple(scalars.get("left", ()))
+        restored = config.score.restored if config.score else tuple
+        scalars["counts"] = tuple(map(restored, scalars.get("counts", ())))
+        state = TrainingState(**(scalars | {name: arrays[name] for name in self.arrays}))
+        left = config.left(state)
+        if not set(left) <= set(range(len(config.penalties))):
+            raise ValueError(f"it has models of the penalties {left}")
+        if len(state.counts) not in (0, len(left)):
+            raise ValueError("it has not one count for each penalty")
+        like = np.empty((n_rows, len(left) * config.n_outputs))
+        known = fitting(arrays, dict.fromkeys(self.arrays, like))
+        state = state._replace(W=known["W"], mean=known["mean"])
+        sums = [state.loss, state.rows, state.held_out_rows, *np.ravel(state.held_out_loss)]
+        require_numbers(state.step, *sums)
+        if len(sums) - 3 not in (1, len(left)):
+            raise ValueError("it has not one sum of losses for each penalty")
+        return state
+
+    def _progress(self, about: dict[str, Any]) -> tuple[tuple[int, int], History]:
+        """Return the epoch and group to go on with, and the losses of the epochs before."""
+        (epoch, group), history = about["position"], list(about["history"])
+        require_numbers(epoch, group, *(value for entry in history for value in entry.values()))
+        if not len(history) == epoch or not all({"epoch", "loss"} <= {*e} for e in history):
+            raise ValueError(f"it has the losses of {len(history)} epochs, not of {epoch}")
+        return (int(epoch), int(group)), history
 
     def stored_seed(self) -> int | None:
         """Return the seed of the stored run, for a model whose own is left open."""
@@ -115,7 +171,8 @@ class Checkpoint:
         with self._faults(), open_npz(self.path) as stored:
             about = json.loads(str(stored["about"]))
             int(about["run"]["seed"])
-            arrays = {name: stored[name] for name in self.arrays}
+            more = [name for name in stored.files if name.startswith("best_")]
+            arrays = {name: stored[name] for name in {*self.arrays, *more}}
             if not all(np.isfinite(values).all() for values in arrays.values()):
                 raise ValueError("it holds values that are not finite")
             return about, arrays
@@ -153,19 +210,14 @@ class Checkpoint:
             )
 
 
+def _scalars(state: TrainingState) -> dict[str, Any]:
+    """Return what a state holds beside its arrays, for JSON."""
+    known = state._asdict()
+    return {key: as_lists(value) for key, value in known.items() if key not in ("W", "mean")}
+
+
 SAMPLED_BLOCKS, SAMPLED_BLOCKS_IF_SORTED = 8, 32
 """Blocks that rows for the preconditioner are taken from, at least, where there are as many."""
-LOCAL_BUDGET = 2 * GROUP_BYTES
-"""Locally, features up to this size are kept (``rfcdask.persist-bytes``): as much as is in flight
-when there are too many rows to keep, one group of blocks in use and one ahead."""
-LOCAL_SHARE = 0.1
-"""And no more than this share of the machine's memory."""
-CLUSTER_SHARE = 0.2
-"""On a cluster, features up to this share of the workers' memory are kept."""
-FREE_SHARE = 0.5
-"""And no more than this share of what is free of it now."""
-MEMORY_BANDWIDTH = 2e9
-"""Bytes per second at which a block that has left the caches is read again."""
 
 
 class TrainingLoop:
@@ -190,10 +242,13 @@ class TrainingLoop:
         Losses of the epochs that are over.
     preconditioner : Preconditioner or None
         Estimated on the blocks where none is set before `run`.
+    best : TrainingState or None
+        After the epoch with the best score on rows held out, where training ends early by one.
     checkpoint : Checkpoint or None
         Where the state is kept, every `checkpoint_every` blocks.
     """
 
+    best: TrainingState | None = None
     preconditioner: Preconditioner | None = None
     checkpoint: Checkpoint | None = None
     checkpoint_every = 64
@@ -217,21 +272,23 @@ class TrainingLoop:
         """Go through some epochs, from the checkpoint on where there is one.
 
         Training ends early when the held-out loss has not become better by the relative amount
-        `tol` for `patience` epochs; 0 goes on to the end.
+        `tol` for `patience` epochs, or the score where there is one; 0 goes on to the end.
         """
         given = self._handle = self.preconditioner
         if given is None:
             self._handle = self._estimate_preconditioner()
             self.preconditioner = self.executor.result(self._handle)
         first, group = epochs.start, 0
-        stored = self.checkpoint.load() if self.checkpoint else None
+        stored = None
+        if self.checkpoint:
+            stored = self.checkpoint.load(self.config, len(self.state.W))
         if stored:
-            self.state, (first, group), self.history = stored
+            self.state, self.best, (first, group), self.history = stored
         n_rows = float(sum(self.blocks.rows))
         with track("training", n_rows * len(epochs), "rows", progress=self.progress) as reporter:
             reporter.advance(n_rows * (first - epochs.start))
             for epoch in range(first, epochs.stop):
-                self._run_epoch(epoch, group, reporter)
+                self._run_epoch(epoch, group, reporter, keep_best=patience > 0)
                 group = 0
                 if patience and _stopped_improving(self.history, patience, tol):
                     break
@@ -259,7 +316,8 @@ class TrainingLoop:
                 break
         fraction = min(wanted / n_rows, 1.0)
         n_held = self.mixed * config.chains + self.ahead
-        found, self._held = stream_and_hold(executor, self.blocks, chosen, n_held)
+        apart = config.chains > 1
+        found, self._held = stream_and_hold(executor, self.blocks, chosen, n_held, apart)
         samples = {
             index: executor.call(sample_rows, config, index, fraction, block)
             for index, block in found
@@ -269,16 +327,17 @@ class TrainingLoop:
             executor.release(sample)
         return handle
 
-    def _run_epoch(self, epoch: int, first_group: int, reporter: Reporter) -> None:
+    def _run_epoch(self, epoch: int, first_group: int, reporter: Reporter, keep_best: bool) -> None:
         groups = epoch_groups(len(self.blocks), self.mixed, self.config.seed, epoch)[first_group:]
         since = 0
         executor, known = self.executor, (self.config, self._handle)
         rounds = (executor, self.blocks, groups, self.config.chains, self.ahead, self._held)
         for first, parts in stream_rounds(*rounds):
             last, tasks = first + len(parts), []
+            state = self.state if self.config.chains == 1 else self.state._replace(counts=())
             for n, handles in enumerate(parts, first):
                 place = (tuple(groups[n]), epoch, first_group + n)
-                tasks.append(executor.call(train_on_blocks, self.state, *known, *place, *handles))
+                tasks.append(executor.call(train_on_blocks, state, *known, *place, *handles))
             self.state = join_chains(self.state, list(map(executor.result, tasks)), self.config)
             for task in tasks:
                 executor.release(task)
@@ -286,23 +345,38 @@ class TrainingLoop:
             reporter.advance(sum(self.blocks.rows[index] for index in learned))
             since += len(learned)
             if self.checkpoint and since >= self.checkpoint_every and last < len(groups):
-                self.checkpoint.save(self.state, epoch, first_group + last, self.history)
+                position = (epoch, first_group + last)
+                self.checkpoint.save(self.state, *position, self.history, self.best)
                 since = 0
         self._close_epoch(epoch, reporter)
+        if keep_best and self.best_epoch() == epoch:
+            self.best = self.state
         if self.checkpoint:
-            self.checkpoint.save(self.state, epoch + 1, 0, self.history)
+            self.checkpoint.save(self.state, epoch + 1, 0, self.history, self.best)
+
+    def best_epoch(self) -> int | None:
+        """Return the number of the epoch with the best score, None where there are no scores."""
+        scores = [entry.get("held_out_score", -np.inf) for entry in self.history]
+        return int(np.argmax(scores)) if np.isfinite(max(scores)) else None
 
     def _close_epoch(self, epoch: int, reporter: Reporter) -> None:
         """Write the epoch into the history and begin counting anew."""
         state = self.state
+        check_mean_weight(state.rows, sum(self.blocks.rows))
         entry = {"epoch": float(epoch + 1), "loss": state.loss / max(state.rows, 1e-300)}
         if state.held_out_rows:
+            values = held_out_values(state, self.config)
+            best = int(np.nanargmin(values))
             losses = np.atleast_1d(state.held_out_loss) / state.held_out_rows
-            entry["held_out_loss"] = float(np.nanmin(losses))
-            best = self.config.left(state)[int(np.nanargmin(losses))]
-            entry["alpha"] = self.config.penalties[best]
+            entry["held_out_loss"] = float(losses[best])
+            if self.config.score is not None:
+                entry["held_out_score"] = -float(values[best])
+            entry["alpha"] = self.config.penalties[self.config.left(state)[best]]
         self.history.append(entry)
-        self.state = state._replace(loss=0.0, rows=0.0, held_out_loss=0.0, held_out_rows=0.0)
+        counted: dict[str, Any] = dict.fromkeys(
+            ("loss", "rows", "held_out_loss", "held_out_rows"), 0.0
+        )
+        self.state = state._replace(**counted, counts=())
         reporter.note(f"epoch {epoch + 1}, loss {entry['loss']:.4g}")
 
 
@@ -311,79 +385,8 @@ def _stopped_improving(history: History, patience: int, tol: float) -> bool:
         return False
     best, since = np.inf, 0
     for entry in history:
-        loss = entry["held_out_loss"]
-        since = 0 if loss < best * (1 - tol) else since + 1
+        loss = -entry["held_out_score"] if "held_out_score" in entry else entry["held_out_loss"]
+        better = loss < best - tol * abs(best) if np.isfinite(best) else True
+        since = 0 if better else since + 1
         best = min(best, loss)
     return since >= patience
-
-
-def training_blocks(
-    executor: Executor,
-    arrays: tuple[DaskArray, DaskArray, DaskArray | None],
-    epochs: int,
-    keep: bool | str = False,
-    client: Any = None,
-) -> Blocks:
-    """Return the blocks to learn from: rows whose features are evaluated where they are used.
-
-    Where that is cheaper than computing them `epochs` times, features are kept in memory instead.
-    Groups are made of as many blocks either way, so the choice never changes what is learned.
-    """
-    X, *others = arrays
-    rows = Blocks(X.unevaluated() if isinstance(X, FeatureArray) else X, *others)
-    chosen = current_client(client)
-    if keep == "auto":
-        keep = _is_worth_keeping(executor, X, epochs, chosen)
-    if not keep:
-        return rows
-    kept = Blocks(persist(X, chosen), *others)
-    kept.nbytes = rows.nbytes
-    return kept
-
-
-def _is_worth_keeping(executor: Executor, X: DaskArray, epochs: int, client: Any) -> bool:
-    in_graph = hasattr(X.dask, "layers") and len(X.dask.layers) < 2  # nothing to compute or read
-    if epochs < 2 or in_graph or X.nbytes > memory_for_features(client):
-        return False
-    if max(X.chunks[0]) * X.shape[1] * X.dtype.itemsize > GROUP_BYTES:
-        return False
-    blocks = Blocks(X)
-    fetch = _seconds_to_fetch(blocks.nbytes, client)
-    return is_cheaper_to_keep(epochs, seconds_to_compute(executor, blocks), fetch)
-
-
-def is_cheaper_to_keep(epochs: int, compute: float, fetch: float) -> bool:
-    """Tell whether computing a block once and fetching it in each epoch takes less time."""
-    return (epochs - 1) * compute > epochs * fetch
-
-
-def seconds_to_compute(executor: Executor, blocks: Blocks) -> float:
-    """Return the time of computing a block: the shorter of two, as the first may compile."""
-    seconds = []
-    for index in range(min(2, len(blocks))):
-        start = time.perf_counter()
-        handle = executor.block(blocks, index)
-        executor.wait(handle)
-        seconds.append(time.perf_counter() - start)
-        executor.release(handle)
-    return min(seconds)
-
-
-def _seconds_to_fetch(block_bytes: int, client: Any) -> float:
-    seconds = block_bytes / MEMORY_BANDWIDTH
-    if client is None:
-        return seconds
-    away = 1.0 - 1.0 / max(len(workers_of(client)), 1)  # the others must be sent
-    bandwidth = parse_bytes(dask.config.get("distributed.scheduler.bandwidth", "100 MB"))
-    return seconds + away * block_bytes / float(bandwidth)
-
-
-def memory_for_features(client: Any) -> float:
-    """Return the bytes of features that ``persist="auto"`` keeps at most."""
-    if client is None:
-        wanted = parse_bytes(dask.config.get("rfcdask.persist-bytes", LOCAL_BUDGET))
-        return min(float(wanted), LOCAL_SHARE * memory_of_machine())
-    workers = workers_of(client).values()
-    limit = float(sum(worker.memory_limit for worker in workers))
-    used = float(sum(worker.memory for worker in workers))
-    return min(CLUSTER_SHARE * limit, FREE_SHARE * max(limit - used, 0.0))

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rfcdask.display import charts
-from rfcdask.display.comparisons import against_features, one_against_other
-from rfcdask.display.html import Cell, legend_of
-from rfcdask.display.style import (
+from rfcdask.display import (
     NONE,
+    charts,
     count,
+    drawing,
     finite,
     micros,
     number,
@@ -19,22 +18,31 @@ from rfcdask.display.style import (
     size,
     title_of,
 )
-from rfcdask.pipeline.report.metric import Metric, Results, section
-from rfcdask.pipeline.report.recommendation import (
+from rfcdask.display.charts import against_features, one_against_other
+from rfcdask.display.html import Cell, legend_of
+from rfcdask.pipeline.report import (
     SAME_SPEED,
+    Block,
     Measured,
+    Metric,
+    ReportTable,
+    Results,
+    Section,
+    Titled,
     best_accuracy,
     compared_rows,
     comparison_of,
+    section,
 )
-from rfcdask.pipeline.report.scores import each_class
-from rfcdask.pipeline.report.sections import Block, ReportTable, Section, Titled
 
 HEAD = ("kernel error", "µs per row", "map size", "time to fit")
 MOST_DRAWN = 100
 """Of more classes than this, those with the most wrong answers are drawn."""
 MOST_LISTED = 10
-
+MOST_TARGETS = 4
+"""Targets that are drawn."""
+MOST_CLASSES = 30
+"""Of more classes than this, those that are found least are listed."""
 Matrix = list[list[float]]
 
 
@@ -276,7 +284,7 @@ def _drawn(labels: list[str], matrix: Matrix) -> Titled:
     kept = sorted(sorted(range(len(matrix)), key=lambda k: -wrong[k])[:MOST_DRAWN])
     names = [labels[k] for k in kept]
     shares = [[matrix[i][j] / (sum(matrix[i]) or 1.0) for j in kept] for i in kept]
-    cells = charts.Cells(
+    cells = drawing.Cells(
         shares,
         names,
         names,
@@ -288,7 +296,7 @@ def _drawn(labels: list[str], matrix: Matrix) -> Titled:
         span=(0.0, 1.0),
     )
     label = f"Shares of {count(len(labels))} true classes by predicted class; the diagonal is right"
-    chart = charts.heat_map(label, cells, "true class", "predicted class")
+    chart = drawing.heat_map(label, cells, "true class", "predicted class")
     blocks: list[Block] = [("chart", chart), ("note", _confusion_words(len(labels), len(kept)))]
     return Titled("Rows by true and predicted class", blocks)
 
@@ -299,8 +307,8 @@ def _percent(value: float) -> str:
 
 def _confusion_words(n: int, drawn: int) -> str:
     said = "Each line holds the rows of one true class; the stronger the colour, the larger the "
-    said += "share of them, in percent." if drawn <= charts.MOST_WRITTEN else "share of them."
-    if drawn > charts.MOST_NAMED:
+    said += "share of them, in percent." if drawn <= drawing.MOST_WRITTEN else "share of them."
+    if drawn > drawing.MOST_NAMED:
         said += " Classes are in the order of their names, which would be too many to write."
     if drawn < n:
         said += f" Of {count(n)} classes the {drawn} with the most wrong answers are drawn."
@@ -321,3 +329,57 @@ def _largest(labels: list[str], matrix: Matrix) -> Titled:
     ]
     head = ("true class", "taken for", "rows", "of the class")
     return Titled(title, [("table", ReportTable(head, rows, title, "confusions", wordy=2))])
+
+
+def each_class(labels: Sequence[str], matrix: Sequence[Sequence[float]]) -> Titled:
+    """Return rows, recall and precision of each class from the matrix of confusions."""
+    n = len(labels)
+    true = [sum(row) for row in matrix]
+    given = [sum(row[k] for row in matrix) for k in range(n)]
+    recall = [matrix[k][k] / true[k] if true[k] else None for k in range(n)]
+    worst = sorted(range(n), key=lambda k: (1.0 if (r := recall[k]) is None else r, -true[k], k))
+    rows = [
+        (
+            labels[k],
+            count(true[k]),
+            share(recall[k], 1) if recall[k] is not None else NONE,
+            share(matrix[k][k] / given[k], 1) if given[k] else "never predicted",
+        )
+        for k in worst[:MOST_CLASSES]
+    ]
+    head = ("class", "rows", "recall", "precision")
+    said = "Recall is the share of a class's rows that are found, precision the share of its "
+    said += "predictions that are right; the class that is found least comes first."
+    if n > MOST_CLASSES:
+        said += f" {MOST_CLASSES} of {count(n)} classes are listed."
+    return Titled("Each class", [("table", ReportTable(head, rows, "Each class")), ("note", said)])
+
+
+def points(results: Results) -> list[Block]:
+    """Return predicted against true numbers, and what is left, of each target."""
+    points = [tuple(map(finite, point)) for point in results.get("points") or ()]
+    names = [str(row.get("target", "?")) for row in results.get("targets") or ()]
+    k, figures, n_rows = max(len(names), 1), [], 0
+    for target in range(min(k, MOST_TARGETS)):
+        pairs = [(point[target], point[k + target]) for point in points if len(point) == 2 * k]
+        known = [
+            {"true value": a, "predicted value": b, "true less predicted": a - b}
+            for a, b in pairs
+            if a is not None and b is not None
+        ]
+        if known:
+            n_rows = len(known)
+            figures += _drawn_points(known, f"{names[target]}: " if names else "")
+    if not figures:
+        return []
+    said = f"{count(n_rows)} of the rows held out; on the line nothing is left to explain."
+    if k > MOST_TARGETS:
+        said += f" The first {MOST_TARGETS} of {count(k)} targets are drawn."
+    return [("figures", figures), ("note", said)]
+
+
+def _drawn_points(known: list[dict[str, Any]], name: str) -> list[Titled]:
+    equal = charts.scatter(known, "true value", "predicted value", "equal")
+    left = charts.scatter(known, "predicted value", "true less predicted", "zero")
+    titles = (f"{name}Predicted against true values", f"{name}What is left")
+    return [Titled(title, [("chart", c)]) for title, c in zip(titles, (equal, left), strict=True)]

@@ -1,21 +1,43 @@
-"""The sections of the report that tell: what was run, the data, costs, settings."""
+"""The sections of the report that tell: what was run, the data, scores, costs, settings."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from rfcdask.display import charts
+from rfcdask.display import NONE, charts, count, finite, number, seconds, share, size, title_of
 from rfcdask.display.html import Cell
-from rfcdask.display.style import NONE, count, finite, number, seconds, share, size, title_of
-from rfcdask.pipeline.report.metric import Results, section
+from rfcdask.pipeline.report import (
+    SHARES,
+    Block,
+    Metric,
+    ReportTable,
+    Results,
+    Section,
+    Titled,
+    name_of,
+    section,
+)
+from rfcdask.pipeline.report.figures import points
 from rfcdask.pipeline.settings import renamed
 
 MOST_CLASSES = 12
 MOST_COLUMNS = 100
+MOST_IMPORTANCES = 25
+METRICS = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy (mean recall of all classes)",
+    "f1_macro": "F1, mean of all classes",
+    "roc_auc": "area under the ROC curve",
+    "average_precision": "average precision",
+    "log_loss": "log loss (lower is better)",
+    "brier_score": "Brier score (lower is better)",
+    "r2": "R2, the share of the variance that is explained",
+    "mean_absolute_error": "mean absolute error",
+    "root_mean_squared_error": "root mean squared error",
+}
 GAMMA_RULES = {
     "scale": "from the variance of the columns",
     "median": "from the median distance of rows",
@@ -40,40 +62,6 @@ PHASES = {
 """What a phase does, where its name does not say it."""
 PLANNED = {"fit": "select", "transform": "transform", "train": "train"}
 """Which phase a step of a plan is about."""
-
-Block = tuple[str, Any]
-"""A macro of ``blocks.html.j2`` and what it is given."""
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of the page: where links lead, what the link says, the heading, the content."""
-
-    id: str
-    link: str
-    title: str
-    blocks: list[Block]
-
-
-@dataclass(frozen=True)
-class Titled:
-    """Blocks under a title: a figure, or something that unfolds."""
-
-    title: str
-    blocks: list[Block]
-    open: bool = False
-
-
-@dataclass(frozen=True)
-class ReportTable:
-    """A table whose rows become small cards on a narrow page; the first cell names the row."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[Any]]
-    caption: str = ""
-    style: str = "plain"
-    wordy: int = field(default=1)
-    """So many columns from the left hold words and are set to the left."""
 
 
 def total_seconds(results: Results) -> float:
@@ -126,21 +114,14 @@ def _feature_map(model: dict[str, Any], chosen: dict[str, Any]) -> str | None:
     method = model.get("method") or chosen.get("method")
     if method == "none":
         return "none: the linear model on the columns was better"
-    if method == "learned":  # the selection of the report is that of another map
-        return _listed(
-            [
-                title_of(method),
-                f"{count(kept)} features" if kept else None,
-                "trained with the model on all rows to learn from",
-            ]
-        )
-    said = [
-        title_of(str(method)),
-        f"{count(kept)} features" if kept else None,
+    how = [
         f"of {count(candidates)} candidates" if candidates else None,
         f"chosen on {count(rows)} rows" if rows else None,
     ]
-    return _listed(said) if method else None
+    if method == "learned":  # the selection of the report is that of another map
+        how = ["trained with the model on all rows to learn from"]
+    features = f"{count(kept)} features" if kept else None
+    return _listed([title_of(str(method)), features, *how]) if method else None
 
 
 def _model(model: dict[str, Any]) -> str | None:
@@ -357,3 +338,84 @@ def _option(name: str, value: Any) -> str:
         return option if value else off
     text = ",".join(map(_text, value)) if isinstance(value, list | tuple) else _text(value)
     return f"{option} {shlex.quote(text)}"
+
+
+def scores(results: Results) -> Section | None:
+    """Return all metrics, of each class too; None where nothing was measured."""
+    model = section(results, "model")
+    measured = section(model, "metrics")
+    beside, other = "linear model on the columns", section(results, "linear")
+    if aside := section(model, "set_aside"):
+        beside, other = f"{name_of(aside)}, set aside", aside
+    others = section(other, "metrics")
+    known = [name for name in METRICS if finite(measured.get(name)) is not None]
+    if not known:
+        return None
+    rows = [
+        (METRICS[name], _shown(name, measured[name]), _shown(name, others.get(name)))
+        for name in known
+    ]
+    mine, where = "model", "on rows held out"
+    if aside:
+        mine, where = "linear model on the columns, saved", f"{where}, which chose between the two"
+    head = (where, mine, beside)
+    blocks: list[Block] = [("table", ReportTable(head, rows, "Metrics of the model"))]
+    blocks += [*_each_target(results), *points(results)]
+    return Section("scores", "Scores", "How good the model is", blocks)
+
+
+def _shown(name: str, value: Any) -> str:
+    if finite(value) is None:
+        return NONE
+    return share(value, 2) if name in SHARES else number(value)
+
+
+def _each_target(results: Results) -> list[Block]:
+    """Return the metrics of each target, where there are several."""
+    targets = results.get("targets") or ()
+    known = [name for name in METRICS if any(finite(row.get(name)) is not None for row in targets)]
+    rows = [
+        (str(row.get("target", "?")), *(_shown(name, row.get(name)) for name in known))
+        for row in targets
+    ]
+    head = ("target", *(METRICS[name].partition(",")[0] for name in known))
+    return [("table", ReportTable(head, rows, "Each target"))] if rows else []
+
+
+def importances(results: Results) -> Section | None:
+    """Return which columns the model needs; None where that was not measured."""
+    found = section(results, "importances")
+    rows = [
+        (
+            str(row.get("column", "?")),
+            value,
+            finite(row.get("deviation")) or 0.0,
+            finite(row.get("gradient")),
+        )
+        for row in found.get("columns") or ()
+        if (value := finite(row.get("importance"))) is not None
+    ]
+    if not rows:
+        return None
+    names, values, spreads, slopes = zip(*rows[:MOST_IMPORTANCES], strict=True)
+    metric = Metric.of(results)
+    texts = [f"{number(v)} ± {number(s)}" for v, s in zip(values, spreads, strict=True)]
+    said = (
+        f"What the model loses of its {metric.word} when the values of a column are permuted, on "
+        f"{count(finite(found.get('rows')) or 0)} of the rows held out. Columns that say the same "
+        "stand in for each other: each alone may then seem unimportant."
+    )
+    if found.get("by_source"):
+        said += " All that a column of the table was encoded to is permuted together."
+    if len(rows) > MOST_IMPORTANCES:
+        said += f" The first {MOST_IMPORTANCES} of {count(len(rows))} columns are shown."
+    chart = charts.bars(names, values, f"loss of {metric.word}", texts)
+    blocks: list[Block] = [("chart", chart), ("note", said)]
+    if any(slope is not None for slope in slopes):
+        head = ("column", f"loss of {metric.word}", "size of the gradient")
+        shown = [NONE if slope is None else number(slope) for slope in slopes]
+        table = ReportTable(head, list(zip(names, texts, shown, strict=True)), "Columns")
+        why = "The size of the gradient is the mean slope of the model's scores along a column, "
+        why += "times the standard deviation of the column."
+        blocks += [("table", table), ("note", why)]
+    return Section("importances", "Columns", "Which columns the model needs", blocks)

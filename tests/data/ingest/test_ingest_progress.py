@@ -52,7 +52,7 @@ def test_plain_lines_tell_rows_per_second_and_the_time_left(tmp_path, capsys, mo
     assert "rows/s" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("module", ["rfcdask.data.ingest.ingest", "rfcdask.data.generators"])
+@pytest.mark.parametrize("module", ["rfcdask.data.ingest", "rfcdask.data.generators"])
 def test_the_examples_run(module):
     # The package exports functions of the same names, so the modules are taken from the table.
     found = doctest.testmod(sys.modules[module])

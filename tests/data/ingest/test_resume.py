@@ -24,7 +24,7 @@ from rfcdask.data import DataError
 from rfcdask.data.ingest import blocks, destination
 from rfcdask.data.ingest.blocks import place_of
 from rfcdask.data.ingest.destination import Journal
-from rfcdask.data.sources.detect import opened_source
+from rfcdask.data.sources import opened_source
 from rfcdask.execution.failures import WorkerDiedError
 
 

@@ -193,7 +193,7 @@ def test_labels_in_memory_travel_in_parts(tmp_path, cluster):
     """A task for one block of a file gets the labels of that block and no others."""
     import cloudpickle
 
-    from rfcdask.data.sources.detect import opened_source
+    from rfcdask.data.sources import opened_source
 
     X, y = np.arange(40_000.0).reshape(20_000, 2), labels_for(20_000)
     np.save(tmp_path / "X.npy", X)

@@ -20,10 +20,9 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 import rfcdask as rf
 from rfcdask.data import DamagedStoreError, DataError
-from rfcdask.data.csr import encode_csr
 from rfcdask.data.ingest import blocks
 from rfcdask.data.ingest.destination import Journal
-from rfcdask.data.layout import Layout
+from rfcdask.data.layout import Layout, encode_csr
 from rfcdask.data.location import Location
 from rfcdask.data.manifest import KEY, file_facts, read_manifest
 
@@ -212,7 +211,7 @@ def test_an_ingest_that_failed_goes_on(tmp_path, monkeypatch, shuffle):
 def test_begun_before_there_was_a_choice(tmp_path, monkeypatch):
     """An unfinished dense ingest, whose survey counted no values, ends as a dense store."""
     X, y = drawn(40, 20_000)
-    monkeypatch.setattr(sys.modules["rfcdask.data.ingest.ingest"], "SPARSE_BLOCK_BYTES", 1)
+    monkeypatch.setattr(sys.modules["rfcdask.data.ingest"], "SPARSE_BLOCK_BYTES", 1)
     save = Journal.save_survey
     monkeypatch.setattr(
         Journal, "save_survey", lambda self, found: save(self, replace(found, n_values=None))

@@ -41,11 +41,9 @@ def test_a_malformed_svmlight_line_is_named(tmp_path, ending, line, words):
 )
 @given(st.integers(0, 400), st.integers(30, 400))
 def test_the_line_is_right_wherever_the_pieces_are_cut(tmp_path, monkeypatch, before, size):
-    from rfcdask.data.sources import files, svmlight
+    from rfcdask.data.sources import svmlight, text
 
-    monkeypatch.setattr(
-        svmlight, "plan_pieces", lambda path: files.plan_pieces(path, piece_bytes=size)
-    )
+    monkeypatch.setattr(svmlight, "plan_pieces", lambda path, _: text.plan_pieces(path, size))
     path = tmp_path / "a.svm"
     path.write_bytes(b"1 1:1\n" * before + b"1 1:oops\n" + b"1 1:1\n" * 50 + b"bad\n")
     with pytest.raises(DataError, match=rf"line {before + 1}: .*'oops'"):

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 import rfcdask as rf
 from rfcdask.data import DataError
-from rfcdask.data.sources.detect import detect_format, expand
+from rfcdask.data.sources import detect_format, expand
+from rfcdask.data.sources.base import Labels
 from rfcdask.persist.files import DestinationError
 
 
@@ -155,7 +156,7 @@ def test_arrays_that_are_no_rows_of_numbers(tmp_path):
     ):
         with pytest.raises(DataError, match=words):
             rf.ingest(X, tmp_path / "out.zarr")
-    with pytest.raises(DataError, match="one label per row"):
+    with pytest.raises(DataError, match="give one label, or pass task='regression'"):
         rf.ingest((np.eye(2), np.eye(2)), tmp_path / "out.zarr")
 
 
@@ -381,3 +382,26 @@ def test_large_whole_numbers_beside_missing_ones(tmp_path, hole, sign):
     found = rf.ingest(tmp_path / "a.parquet", tmp_path / "a.zarr", **options)
     if hole != "label":
         assert found.X.compute()[:, 0].tolist() == big[:5]
+
+
+@pytest.mark.parametrize("labels", [["a\0", "a", "b"], [1, "1", "b"]], ids=["NUL", "number"])
+def test_labels_that_differ_are_never_one_class(tmp_path, labels):
+    y = np.array(labels * 20, object)
+    X = np.arange(60.0)[:, None]
+    lazy = (da.from_array(X, chunks=(15, 1)), da.from_array(y, chunks=15))
+    for source in ((X, y), lazy):
+        with pytest.raises(DataError, match=r"differ and would become one class"):
+            rf.ingest(source, tmp_path / "store")
+    if labels[0] != 1:
+        (tmp_path / "t.csv").write_text("x,label\n" + "".join(f"1.5,{label}\n" for label in y))
+        with pytest.raises(DataError, match="differ and would become one class"):
+            rf.ingest(tmp_path / "t.csv", tmp_path / "store")
+
+
+def test_labels_that_were_not_counted_are_no_class():
+    """The place of the next label was written for them, and a longer one was cut to a class."""
+    labels = Labels("|u1", ("ab", "c"), text=True)
+    assert labels.encode(np.array(["c", "ab"], object)).tolist() == [1, 0]
+    for strange in ("abc", "b", "d"):
+        with pytest.raises(DataError, match=f"label '{strange}' was not there when"):
+            labels.encode(np.array(["c", strange], object))

@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -197,3 +200,82 @@ def test_any_names_are_found_or_named(wanted: list[str], data: Any) -> None:
     places, left_out = match_columns("new", found, wanted)
     assert [found[place] for place in places] == wanted
     assert sorted([*wanted, *left_out]) == sorted(found)
+
+
+def _frames(n: int = 60) -> Any:
+    draw = np.random.default_rng(0)
+    numbers = pd.DataFrame(draw.normal(size=(n, 4)), columns=["a", "b", "u", "v"])
+    return numbers, numbers.assign(town=np.where(np.arange(n) % 2, "A", "B"))
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "pandas", "dask", "arrays", "dask arrays"])
+def test_several_targets_are_columns_of_y(
+    tmp_path: Path, kind: str, text: bool, shuffle: bool
+) -> None:
+    table = _frames()[text]
+    label: Any = ["v", "a"]
+    source: Any = table
+    if kind == "csv":
+        table.to_csv(tmp_path / "t.csv", index=False)
+        source, label = tmp_path / "t.csv", "v, a"
+    elif kind == "parquet":
+        table.to_parquet(tmp_path / "t.parquet")
+        source = tmp_path / "t.parquet"
+    elif kind == "dask":
+        source = dd.from_pandas(table, npartitions=3)
+    elif kind in ("arrays", "dask arrays"):
+        rows, y = table[["b", "u"]].to_numpy(), table[["v", "a"]].to_numpy()
+        source, label = (rows, y), None
+        if kind == "dask arrays":
+            source = (da.from_array(rows, chunks=(20, 2)), da.from_array(y, chunks=(20, 2)))
+    seed = {"random_state": 0} if shuffle else {}
+    data = rf.ingest(source, tmp_path / "s.zarr", label=label, shuffle=shuffle, **seed)
+    assert data.y is not None
+    found, rows = data.y.compute(), data.X.compute()
+    order = np.argsort(found[:, 0])
+    wanted = table.sort_values("v")
+    np.testing.assert_array_equal(found[order], wanted[["v", "a"]].to_numpy())
+    if (not text and kind != "dask") or "arrays" in kind:  # others are encoded
+        np.testing.assert_array_equal(rows[order], wanted[["b", "u"]].to_numpy())
+    assert data.targets == (["0", "1"] if "arrays" in kind else ["v", "a"])
+    data.verify()
+    train, test = data.standardize().split(20, random_state=0)
+    assert train.y is not None
+    assert (train.y.shape, test.rows([1, 3]).y.shape) == ((40, 2), (2, 2))
+    again = rf.ingest(data, tmp_path / "again.zarr")
+    assert again.y is not None
+    np.testing.assert_array_equal(again.y.compute(), found)
+
+
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [
+        (["a", "town"], "target 'town' holds text.*give one label"),
+        (["a", "grade"], "the target 'grade' is taken for classes.*task='regression'"),
+        (["a", "a"], "names a column twice"),
+        (["a", "q"], "no column 'q'"),
+        (["a", None], "no list of columns"),
+    ],
+)
+def test_targets_that_cannot_be_are_named(tmp_path: Path, label: Any, said: str) -> None:
+    table = _frames()[1].assign(grade=np.arange(60) % 5)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    table.to_parquet(tmp_path / "t.parquet")
+    for source in (tmp_path / "t.csv", tmp_path / "t.parquet"):
+        with pytest.raises(DataError, match=said):
+            rf.ingest(source, tmp_path / "s.zarr", label=label)
+    if "task=" in said:  # the remedy
+        data = rf.ingest(tmp_path / "t.csv", tmp_path / "s.zarr", label=label, task="regression")
+        assert data.targets == label
+
+
+def test_rows_without_one_of_the_targets_are_named(tmp_path: Path) -> None:
+    table = _frames()[1]
+    table.loc[7, "v"] = np.nan
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(DataError, match=r"'u', 'v' is missing in 1 row \(.*line 9\)"):
+        rf.ingest(tmp_path / "t.csv", tmp_path / "s.zarr", label=["u", "v"])
+    given: dict[str, Any] = {"label": ["u", "v"], "nan": "drop-unlabelled"}
+    assert rf.ingest(tmp_path / "t.csv", tmp_path / "s.zarr", **given).shape[0] == 59

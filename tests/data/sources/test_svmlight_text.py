@@ -12,8 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
-from rfcdask.data.sources.files import plan_pieces, python_float, read_piece, stream_lines
-from rfcdask.data.sources.svmlight_text import PARSED, LineError, parse_number, parse_rows
+from rfcdask.data.sources.svmlight import (
+    LineError,
+    parse_rows,
+)
+from rfcdask.data.sources.text import (
+    PARSED,
+    parse_number,
+    plan_pieces,
+    python_float,
+    read_piece,
+    stream_lines,
+)
 
 
 def parse(text: bytes, **limits):

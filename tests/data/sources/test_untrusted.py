@@ -20,7 +20,7 @@ from data_helpers import refused
 
 import rfcdask as rf
 from rfcdask.data import DataError
-from rfcdask.data.sources import csv, files, svmlight
+from rfcdask.data.sources import csv, svmlight, text
 
 X = np.arange(40.0).reshape(10, 4)
 Y = np.arange(10) % 2
@@ -131,8 +131,8 @@ def test_empty_shards_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.svm", "a.svm.xz", "a.data.gz"])
 def test_text_without_line_ends_is_not_read_on(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(files, "LINE_BYTES", 2**20)
-    monkeypatch.setattr(files, "PIECE_BYTES", 2**18)
+    monkeypatch.setattr(text, "LINE_BYTES", 2**20)
+    monkeypatch.setattr(text, "PIECE_BYTES", 2**18)
     pack = PACK.get(Path(name).suffix, bytes)
     refused(tmp_path, name, pack(b"1 " * 2**22), "a line of more than 1 MB, the most that")
 

@@ -27,8 +27,11 @@ from sklearn.preprocessing import (
 
 import rfcdask as rf
 from rfcdask.data import DataError
-from rfcdask.data.tables.frames import decide_kinds, summarize_block
-from rfcdask.data.tables.spec import Choices, TableSpec
+from rfcdask.data.tables import Choices, TableSpec
+from rfcdask.data.tables.encode import (
+    decide_kinds,
+    summarize_block,
+)
 from rfcdask.data.tables.summary import (
     SKETCH,
     Sketch,
@@ -132,9 +135,11 @@ def test_any_chunking_learns_the_same(cuts: list[int], order: list[int]) -> None
     choices = Choices()
     kinds = decide_kinds([table], table.schema.names, choices, "X")
     edges = [0, *sorted(cuts), 120]
-    parts = [summarize_block(table.slice(a, b - a), kinds, choices) for a, b in pairwise(edges)]
+    parts = [
+        summarize_block(table.slice(a, b - a), kinds, choices, "X") for a, b in pairwise(edges)
+    ]
     shuffled = [parts[i] for i in order if i < len(parts)]
-    whole = summarize_block(table, kinds, choices)
+    whole = summarize_block(table, kinds, choices, "X")
     joined = join_summaries(shuffled)
     for name, summary in whole.items():
         assert conclude(name, joined[name], choices) == conclude(name, summary, choices)
@@ -365,6 +370,13 @@ def test_scalers_of_scikit_learn_are_saved(tmp_path: Path) -> None:
         {"scale": 0.0},
         {"unknown": 1},
         {"circles": ["month"]},
+        {"circles": ["hour", "hour"]},
+        {"levels": ["a", "a"]},
+        {"levels": [str(level) for level in range(70_000)]},
+        {"fill": float("nan")},
+        {"scale": float("inf")},
+        {"scale": 1e-320},
+        {"missing": -1},
     ],
     ids=str,
 )
@@ -372,8 +384,9 @@ def test_a_record_of_columns_is_checked(change: dict[str, Any]) -> None:
     record = json.loads(json.dumps(rf.TableEncoder().fit(frame()).table_))
     assert TableSpec.from_json(record).to_json() == record
     record["columns"][0] |= change
-    with pytest.raises(DataError, match="record of the table's columns is damaged"):
-        TableSpec.from_json(record)
+    for wrong in (record, record | {"rows": 0}, record | {"columns": []}):
+        with pytest.raises(DataError, match="record of the table's columns is damaged"):
+            TableSpec.from_json(wrong)
 
 
 def test_summaries_stay_small() -> None:
@@ -394,3 +407,59 @@ def test_set_output_leaves_lazy_rows_lazy() -> None:
     lazy = encoder.transform(dd.from_pandas(table, npartitions=3))
     assert isinstance(lazy, da.Array)
     np.testing.assert_array_equal(lazy.compute(), here)
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        (pa.array([10**15, 0, 1], pa.timestamp("s")), "row 0: expected a date in column 'c'"),
+        (pa.array([0, 2**62, 1], pa.timestamp("ms")), "row 1: expected a date in column 'c'"),
+        (pa.array([0, 1, 2**31 - 1], pa.date32()), "row 2: expected a date in column 'c'"),
+        (
+            pa.StringArray.from_buffers(
+                3,
+                pa.py_buffer(np.arange(0, 7, 2, dtype="i4").tobytes()),
+                pa.py_buffer(b"\xff\xfe" * 3),
+            ),
+            "column 'c' holds bytes that are no text",
+        ),
+    ],
+    ids=["seconds", "milliseconds", "days", "bytes"],
+)
+def test_values_that_their_type_cannot_hold_are_named(column: Any, words: str) -> None:
+    """Dates beyond what microseconds can count came back as others."""
+    table = pa.table({"a": [1.0, 2.0, 3.0], "c": column})
+    with pytest.raises(DataError, match=words):
+        rf.TableEncoder().fit(table)
+
+
+def test_nanoseconds_are_dates_as_they_were() -> None:
+    times = pa.array([0, 10**18 + 1, 2 * 10**18 + 2], pa.timestamp("ns"))
+    Z = rf.TableEncoder().fit_transform(pa.table({"t": times}))
+    assert np.allclose(Z[:, 0], [-np.sqrt(1.5), 0, np.sqrt(1.5)], atol=1e-6)
+
+
+def test_a_partition_that_has_grown_is_refused() -> None:
+    """Its rows would be given the labels of others."""
+    dd = pytest.importorskip("dask.dataframe")
+    rows = [3, 3]
+
+    def read(place: int) -> pd.DataFrame:
+        return pd.DataFrame({"a": np.arange(rows[place]) + 0.5})
+
+    frame = dd.from_map(read, [0, 1], meta=read(0).iloc[:0])
+    lazy = rf.TableEncoder().fit_transform(frame)
+    assert lazy.compute(scheduler="sync").shape == lazy.shape == (6, 1)
+    rows[1] = 4
+    with pytest.raises(DataError, match=r"partition 1 has 4 rows and had 3 .*transform it again"):
+        lazy.compute(scheduler="sync")
+
+
+@pytest.mark.parametrize(
+    "line", ["max_levels = inf", "max_levels = nan", "min_frequency = nan", "hash_columns = 0.5"]
+)
+def test_numbers_in_a_file_of_columns_are_looked_at(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "columns.toml"
+    path.write_text(line + "\n")
+    with pytest.raises(DataError, match=r"columns\.toml: .* cannot be used"):
+        rf.TableEncoder(columns=path).fit(frame())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rfcdask.pipeline.report import render
+from rfcdask.pipeline.report.page import render
 from tests.pipeline.report import samples
 from tests.pipeline.report.browser import Page, opened_browser
 

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.metrics import confusion_matrix
 
 import rfcdask as rf
-from rfcdask.pipeline.report import recommend, render
+from rfcdask.pipeline.report.page import recommend, render
 from tests.linear_data import blobs
 from tests.pipeline.report.wellformed import read
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rfcdask.pipeline.report import SECTIONS as MAKERS
-from rfcdask.pipeline.report import render
+from rfcdask.pipeline.report.page import SECTIONS as MAKERS
+from rfcdask.pipeline.report.page import render
 from tests.pipeline.report import samples
 from tests.pipeline.report.wellformed import read, skeleton
 

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rfcdask.display.style import NONE
-from rfcdask.pipeline.report import recommend
-from rfcdask.pipeline.report.metric import Metric
-from rfcdask.pipeline.report.recommendation import compared_rows
+from rfcdask.display import NONE
+from rfcdask.pipeline.report import Metric, compared_rows
+from rfcdask.pipeline.report.page import recommend
 from tests.pipeline.report import samples
 
 

@@ -1,117 +1,113 @@
-"""What to use, in plain sentences with the numbers that speak for it.
+"""The page of a report: a plain recommendation, the first figures, and all sections.
 
 The most accurate method sets the mark. Everything within the sampling error of the test rows
-counts as equally accurate, and of those the cheapest is taken, be it ours or not.
+counts as equally accurate, and of those the cheapest is recommended, be it ours or not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from rfcdask.display.style import count, finite, micros, number, share, size, title_of
-from rfcdask.pipeline.report.metric import Metric, Results, section
+from rfcdask.display import count, finite, micros, number, seconds, share, size
+from rfcdask.display.html import colour_sheet
+from rfcdask.display.html import render as render_template
+from rfcdask.pipeline.folder import RESULTS_FORMAT
+from rfcdask.pipeline.report import (
+    SAME_SPEED,
+    Measured,
+    Metric,
+    Results,
+    best_accuracy,
+    compared_rows,
+    comparison_of,
+    figures,
+    name_of,
+    section,
+    sections,
+)
 
-SAME_SPEED = 1.15
-"""Two times per row whose ratio is below this count as the same: clocks are not better."""
-_PLURALS = {
-    "compressed": "compressed features",
-    "compressed-labels": "compressed features with labels",
-    "learned": "learned features",
-    "random": "plain random features (RFM)",
-}
+__all__ = ["recommend", "render"]
 SMALL = 0.01
 """A loss of accuracy that some would accept for speed."""
 BARGAIN = 3.0
 """How many times faster it must then be to be named."""
+SECTIONS = (
+    sections.what_was_run,
+    sections.the_data,
+    figures.comparison,
+    figures.selection,
+    sections.scores,
+    figures.confusion,
+    sections.importances,
+    sections.phases,
+    sections.plan,
+    sections.settings,
+    sections.reproduce,
+)
 
 
-@dataclass(frozen=True)
-class Measured:
-    """One method at one number of features; what was not measured is None.
+def render(results: Results) -> str:
+    """Return the report as one HTML page.
 
-    What is called its accuracy is the metric that methods are judged by.
+    Parameters
+    ----------
+    results : mapping
+        The content of ``results.json``. Sections that are missing or null are left out.
     """
-
-    method: str
-    features: int
-    error: float | None = None
-    accuracy: float | None = None
-    fit_seconds: float | None = None
-    micros: float | None = None
-    size: float | None = None
-    confirmed: float | None = None
-    """The accuracy on rows by which nothing was chosen."""
-
-    @property
-    def title(self) -> str:
-        """The name of the method for people."""
-        return title_of(self.method)
-
-    @property
-    def name(self) -> str:
-        """The method as it stands in a sentence."""
-        return _PLURALS.get(self.method, self.title)
-
-    @property
-    def sized(self) -> str:
-        """The method with its number of features."""
-        n = count(self.features)
-        return f"{n} {self.name}" if self.method in _PLURALS else f"{self.name} with {n} features"
-
-    def verb(self, one: str = "is", many: str = "are") -> str:
-        """Return the form of a verb that goes with the name."""
-        return many if self.method in _PLURALS else one
-
-    @property
-    def is_nystroem(self) -> bool:
-        """Whether it is a Nyström map."""
-        return self.method.startswith("nystroem")
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether it is one of our own maps."""
-        return self.method == "learned" or self.method.startswith("compressed")
-
-
-def comparison_of(results: Results) -> list[Measured]:
-    """Return the rows of the comparison."""
-    metric = Metric.of(results)
-    return [
-        Measured(
-            str(row.get("method", "?")),
-            int(finite(row.get("n_components")) or 0),
-            finite(row.get("kernel_error")),
-            metric.value(row),
-            finite(row.get("fit_seconds")),
-            finite(row.get("microseconds_per_row")),
-            finite(row.get("model_bytes")),
-            finite(row.get(f"confirmed_{metric.scoring}")),
+    found = results.get("format")
+    if found != RESULTS_FORMAT:
+        raise ValueError(
+            f"The results have format {found!r}, but this version reads {RESULTS_FORMAT}: make "
+            "the report with the version of rfcdask that wrote them, or run again."
         )
-        for row in results.get("comparison") or ()
+    said = section(results, "recommendation")
+    made = [make(results) for make in SECTIONS]
+    page = render_template(
+        "report",
+        name=section(results, "data").get("name") or "your data",
+        made=_made(results),
+        recommendation=said if said.get("text") else recommend(results),
+        warnings=[str(said) for said in results.get("warnings") or ()],
+        tiles=_tiles(results),
+        sections=[one for one in made if one is not None],
+        colours=colour_sheet(),
+    )
+    return str(page)
+
+
+def _made(results: Results) -> str:
+    created = str(results.get("created") or "")
+    with suppress(ValueError):
+        created = datetime.fromisoformat(created).strftime("%d %B %Y, %H:%M").lstrip("0")
+    version = results.get("rfcdask")
+    return " · ".join(filter(None, [f"rfcdask {version}" if version else "rfcdask", created]))
+
+
+def _tiles(results: Results) -> list[tuple[str, str]]:
+    """Return the figures one asks for first, each with its meaning."""
+    metric = Metric.of(results)
+    shares = metric.words(
+        "of held-out rows are classified right", f"{metric.word} on held-out rows"
+    )
+    model = section(results, "model")
+    mine, linear = metric.value(model), metric.value(section(results, "linear"))
+    error = section(results, "selection").get("refined_heldout")
+    if model.get("method") in ("learned", "none"):  # which approximate no kernel
+        error = None
+    beside = "with a linear model on the raw columns"
+    if aside := section(model, "set_aside"):
+        linear, beside = metric.value(aside), f"with {name_of(aside)}, which was set aside"
+    shown: list[tuple[Any, Any, str]] = [
+        (mine, lambda v: metric.show(v, 1), shares),
+        (linear, lambda v: metric.show(v, 1), beside),
+        (error, number, "relative kernel error on held-out pairs"),
+        (sections.total_seconds(results) or None, seconds, "for the whole run"),
     ]
-
-
-def compared_rows(results: Results) -> int:
-    """Return on how many held-out rows the methods were compared; 0 when nobody says.
-
-    A comparison may look at fewer rows than the model is scored on: what it says itself counts
-    first, then the setting, then the data.
-    """
-    said = [row.get("test_rows") for row in results.get("comparison") or ()]
-    settings = section(results, "settings")
-    said += [settings.get("compare_test_rows"), settings.get("n_test")]
-    held = finite(section(results, "data").get("test_rows"))
-    for rows in filter(None, map(finite, said)):
-        return int(min(rows, held) if held else rows)
-    return int(held or 0)
-
-
-def best_accuracy(rows: Iterable[Measured]) -> Measured | None:
-    """Return the most accurate row."""
-    known = [row for row in rows if row.accuracy is not None]
-    return max(known, key=lambda row: row.accuracy or 0.0, default=None)
+    return [(show(value), text) for value, show, text in shown if finite(value) is not None]
 
 
 def recommend(results: Results) -> dict[str, str]:
@@ -251,17 +247,14 @@ class _Judge:
 
     def other_side(self, pick: Measured, equal: Sequence[Measured]) -> str:
         """Set Nyström against our maps, whichever of them won."""
-        rivals = [
-            row for row in self.rows if (row.is_ours if pick.is_nystroem else row.is_nystroem)
-        ]
+        rivals = self._rivals(pick)
         rival = best_accuracy([r for r in rivals if r.features == pick.features] or rivals)
         if rival is None:
             return ""
-        named = self._named(rival, pick)
         said, accuracy = [], self._percent(rival.accuracy)
         if rival in equal:
             said.append(f"{rival.sized} {rival.verb()} equally {self._good} ({accuracy})")
-        elif not named:
+        elif not self._named(rival, pick):
             said.append(f"{rival.sized} {rival.verb('reaches', 'reach')} {accuracy}")
         said += filter(None, [_speed(pick, rival)])
         largest = best_accuracy(rivals)
@@ -270,14 +263,16 @@ class _Judge:
             said.append(f"{largest.sized} {reaches} {self._percent(largest.accuracy)}")
         return _upper("; ".join(said)) + "." if said else ""
 
+    def _rivals(self, pick: Measured) -> list[Measured]:
+        return [r for r in self.rows if (r.is_ours if pick.is_nystroem else r.is_nystroem)]
+
     def _named(self, row: Measured, pick: Measured) -> bool:
         """Tell whether the sentence before has named a row beside the pick."""
         return row in (self.best, best_accuracy(r for r in self.rows if r.method != pick.method))
 
     def confirmed(self, pick: Measured) -> str:
         """Say what the pick and the best of the other side reach on rows that chose nothing."""
-        rivals = [r for r in self.rows if (r.is_ours if pick.is_nystroem else r.is_nystroem)]
-        rival = best_accuracy(rivals)
+        rival = best_accuracy(self._rivals(pick))
         if pick.confirmed is None:
             return ""
         said = (

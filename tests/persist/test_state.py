@@ -12,6 +12,7 @@ import pytest
 import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
 
 import rfcdask as rf
 from rfcdask.persist import models as persist
@@ -35,6 +36,9 @@ MODELS: dict[str, Callable[[], Any]] = {
     "kernel-regressor": lambda: rf.KernelRegressor(8, gamma=0.3, **few).fit(X, X[:, :2]),
     "standardizer": lambda: rf.Standardizer().fit(X),
     "pca": lambda: rf.PCA(2, whiten=True).fit(X),
+    "standard-scaler": lambda: StandardScaler(with_mean=False).fit(X),
+    "min-max-scaler": lambda: MinMaxScaler().fit(X),
+    "robust-scaler": lambda: RobustScaler().fit(X),
 } | {f"map-{name}": (lambda name=name: fitted(name)) for name in MAPS}
 
 
@@ -48,6 +52,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def state_of(model: Path) -> dict[str, Any]:
     return json.loads((model / "model.json").read_text())["state"]
+
+
+def listed(value: float) -> dict[str, Any]:
+    return {"value": {"list": [value] * X.shape[1], "dtype": "<f8"}}
 
 
 def use(model: Any) -> None:
@@ -131,6 +139,9 @@ def test_shapes_that_do_not_fit_are_refused(folders: Path, data: st.DataObject) 
         ("map-random", lambda s: s.update(n_features_in_={"value": 4}), "does not fit"),
         ("map-jl", lambda s: s.update(n_features_in_={"value": 10**12}), "more than the"),
         ("map-random", lambda s: s.update(gamma_={"value": "wide"}), "gamma_ is 'wide'"),
+        ("robust-scaler", lambda s: s.update(scale_=listed(0.0)), "scale_ is zero"),
+        ("robust-scaler", lambda s: s.update(scale_=listed(np.nan)), "not finite"),
+        ("ridge", lambda s: s.update(coef_=listed(np.inf)), "not finite"),
     ],
 )
 def test_what_is_wrong_is_said(
@@ -152,6 +163,22 @@ def test_scalars_that_are_not_finite_are_not_saved(tmp_path: Path, value: float)
     model.intercept_ = value
     with pytest.raises(ValueError, match="intercept_ holds values that are not finite; fit the"):
         rf.save(model, tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (np.arange(len(X)).astype("datetime64[D]"), r"holds datetime64\[D\], .*y\.astype\(str\)"),
+        (np.array(["a", "a\0"] * len(X), object)[: len(X)], "text that ends in NUL"),
+    ],
+)
+def test_classes_that_could_not_be_loaded_are_not_saved(
+    tmp_path: Path, labels: Any, words: str
+) -> None:
+    model = rf.RidgeClassifier().fit(X, labels)
+    with pytest.raises(ValueError, match=words):
+        rf.save(model, tmp_path / "m")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Principal components of lazy features, from the same single pass as ridge regression."""
+"""Transformers that learn in one pass over blocks: standardizing, and principal components."""
 
 from __future__ import annotations
 
@@ -6,22 +6,146 @@ from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
+import dask.array as da
 import numpy as np
 import scipy.linalg
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    OneToOneFeatureMixin,
+    TransformerMixin,
+)
+from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval, RealNotInt
 from sklearn.utils.extmath import svd_flip
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from rfcdask.display.charts import Chart, curve
+from rfcdask.data import Dataset
+from rfcdask.data.columns import ColumnStats, column_stats, merge_stats
+from rfcdask.data.sample import check_container, forget, require_same_columns
+from rfcdask.data.views import standardized
+from rfcdask.display import count, share
+from rfcdask.display.charts import curve
+from rfcdask.display.drawing import Chart
 from rfcdask.display.html import Facts, HTMLReprMixin
-from rfcdask.display.style import count, share
-from rfcdask.execution.blocks import lazy_on_dask
-from rfcdask.kernels.arrays import Array, DaskArray
-from rfcdask.linear.accumulate import accumulate_moments
-from rfcdask.linear.inputs import check_matrix
+from rfcdask.execution.blocks import first_rows, fold_blocks, lazy_on_dask
+from rfcdask.kernels.arrays import (
+    Array,
+    DaskArray,
+    FloatArray,
+    IntArray,
+    check_finite,
+    feature_dtype,
+    to_dense,
+)
+from rfcdask.linear.inputs import accumulate_moments, check_matrix
 from rfcdask.linear.moments import Moments
 from rfcdask.linear.predict import map_rows
+from rfcdask.linear.rows import dense
+
+
+@lazy_on_dask
+class Standardizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Takes the mean off each column and divides by its deviation; constant columns become 0.
+
+    Attributes
+    ----------
+    mean_, deviation_ : arrays of shape (n_features_in_,)
+
+    Examples
+    --------
+    >>> import numpy as np, rfcdask as rf
+    >>> X = np.array([[1.0, 5.0], [3.0, 5.0]])
+    >>> rf.Standardizer().fit_transform(X)
+    array([[-1.,  0.],
+           [ 1.,  0.]])
+    """
+
+    mean_: FloatArray
+    deviation_: FloatArray
+
+    def fit(self, X: Any, y: Any = None, *, client: Any = None) -> Self:
+        """Read all rows once; y is ignored, and `client` as in :meth:`Ridge.fit`."""
+        forget(self)
+        matrix = check_matrix(self, X, reset=True)
+        stats = merge_stats(
+            list(fold_blocks([matrix], _add_block, None, client, "column statistics"))
+        )
+        wrong = ~np.isfinite(stats.variance)
+        if wrong.any():
+            raise ValueError(
+                f"X holds NaN or infinity in column {int(np.argmax(wrong))}, or values too large "
+                "to square; leave such rows out."
+            )
+        return self._keep(stats.mean, stats.variance)
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> Standardizer:
+        """Return one with the statistics that a store keeps: the same map as its `standardize`."""
+        made = cls()
+        made.n_features_in_ = dataset.shape[1]
+        return made._keep(dataset.mean, dataset.variance)
+
+    def _keep(self, mean: FloatArray, variance: FloatArray) -> Self:
+        deviation = np.sqrt(variance)
+        deviation[deviation == 0] = 1.0
+        self.mean_, self.deviation_ = mean, deviation
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Standardize rows: numpy in, numpy out; dask in, lazy dask out; float32 stays float32."""
+        check_is_fitted(self, "mean_")
+        if not isinstance(X, da.Array):
+            check_container(X)
+            X = validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite=False)
+            check_finite(X)
+            return _standard(X, self.mean_, self.deviation_, feature_dtype(X.dtype))
+        matrix = check_matrix(self, X, keep_empty=True)
+        dtype = feature_dtype(matrix.dtype)
+        known: dict[str, Any] = {
+            "mean": self.mean_,
+            "deviation": self.deviation_,
+            "starts": first_rows(matrix),
+        }
+        return da.map_blocks(
+            partial(_standard_block, **known, dtype=dtype),
+            matrix,
+            dtype=dtype,
+            meta=np.empty((0, 0), dtype),
+        )
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _add_block(_: Any, block: tuple[Any, ...], index: int) -> ColumnStats:
+    return column_stats(dense(block[0]))
+
+
+def _standard(X: Array, mean: FloatArray, deviation: FloatArray, dtype: Any) -> Array:
+    """Do what a data set's `standardize` does."""
+    return standardized(to_dense(X), mean, deviation, dtype)
+
+
+def _standard_block(X: Array, block_id: tuple[int, ...], starts: IntArray, **known: Any) -> Array:
+    number = block_id[0]
+    check_finite(X, int(starts[number]), f" (block {number})")
+    return _standard(X, **known)
+
+
+def wants_standardizing(dataset: Dataset) -> bool:
+    """Tell whether columns have units of their own: some value lies outside -1 to 1.
+
+    Images scaled to 0..1 and binary columns are worse off standardized; measurements are lost
+    without it, because a kernel then sees only the column with the largest numbers.
+    """
+    if "min" not in dataset.attrs or "table" in dataset.attrs:  # an encoded table has no units
+        return False
+    factor = abs(float(dataset.attrs.get("scale") or 1.0))
+    extremes = [*dataset.attrs["min"], *dataset.attrs["max"]]
+    return any(value is None or abs(value) * factor > 1.0 for value in extremes)
 
 
 @lazy_on_dask
@@ -75,6 +199,7 @@ class PCA(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def fit(self, X: Any, y: Any = None, *, client: Any = None) -> Self:
         """Sum over all rows and decompose; y is ignored, and `client` as in :meth:`Ridge.fit`."""
+        forget(self)
         return self._add_rows(X, client, None)
 
     def partial_fit(self, X: Any, y: Any = None, *, client: Any = None) -> Self:
@@ -83,20 +208,21 @@ class PCA(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def merge(self, other: PCA) -> Self:
         """Add the rows another PCA was fitted on; returns this one."""
-        check_is_fitted(self)
-        check_is_fitted(other)
+        check_is_fitted(self, "mean_")
+        check_is_fitted(other, "mean_")
+        require_same_columns(self, other)
         return self._decompose(self.moments_.merge(other.moments_))
 
     def transform(self, X: Any) -> Array | DaskArray:
         """Return the components of each row; lazy on dask arrays."""
-        check_is_fitted(self)
+        check_is_fitted(self, "mean_")
         directions = self.components_ / self._scale()[:, None]
         function = partial(_project, mean=self.mean_, directions=directions)
         return map_rows(self, X, function, self.n_components_)
 
     def inverse_transform(self, X: Any) -> Array | DaskArray:
         """Return rows with these components, in the space of the features."""
-        check_is_fitted(self)
+        check_is_fitted(self, "mean_")
         return X @ (self._scale()[:, None] * self.components_) + self.mean_
 
     def _scale(self) -> Array:
@@ -109,7 +235,7 @@ class PCA(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def plot(self, ax: Any = None) -> Any:
         """Draw what the first components explain on `ax`, or on new axes; returns the axes."""
-        check_is_fitted(self)
+        check_is_fitted(self, "mean_")
         return self._chart().plot(ax)
 
     def _chart(self) -> Chart:

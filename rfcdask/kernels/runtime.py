@@ -1,25 +1,98 @@
-"""Who may use how many threads: one BLAS thread inside a tile, tiles side by side.
+"""How the numerical code runs: compiled by numba, and on how many threads.
 
-Results of a BLAS call depend, in their last bits, on the number of its threads. Work that must
-not depend on it (selection) is cut into fixed tiles, each computed by one BLAS thread, and the
+Compiled functions. numba keeps machine code beside the source and believes it as long as that one
+file is unchanged. It does not notice that a function or a class of another file has changed; an
+index that was cut short, or names a class of an older version, ends the program, and so does a full
+disk. Here the code of other files counts too, and what cannot be read is compiled anew.
+
+Threads. Results of a BLAS call depend, in their last bits, on the number of its threads. Work that
+must not depend on it (selection) is cut into fixed tiles, each computed by one BLAS thread, and the
 tiles are spread over a pool. The same limit keeps Dask's own threads from multiplying with BLAS's.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import Any, TypeVar
 
+import numba
+from numba.core.caching import FunctionCache
 from threadpoolctl import ThreadpoolController
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function for each signature it is called with; options are those of ``njit``."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        dispatcher = numba.njit(nogil=True, **options)(function)
+        # Without a place for a cache, or the source, each process compiles for itself.
+        with suppress(RuntimeError, OSError):
+            dispatcher._cache = CompiledCache(function)
+        return dispatcher
+
+    return decorate
+
+
+class CompiledCache(FunctionCache):
+    """numba's cache of one function; anything wrong with it means that nothing was found."""
+
+    def __init__(self, py_func: Callable[..., Any]) -> None:
+        super().__init__(py_func)
+        self.stamp = _stamp(py_func)
+        self._cache_file._source_stamp = self.stamp
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return compiled code, or None where there is none that can be read."""
+        try:
+            found = super().load_overload(sig, target_context)
+        except Exception:
+            return None
+        # Two processes that save at once may both take one file, for different signatures.
+        wanted = tuple(getattr(sig, "args", sig))
+        return found if found is not None and tuple(found.signature.args) == wanted else None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Save compiled code where that is possible."""
+        try:
+            super().save_overload(sig, data)
+        except Exception:
+            with suppress(Exception):  # an index that cannot be read gives way
+                self.flush()
+                super().save_overload(sig, data)
+
+
+def _stamp(function: Callable[..., Any]) -> str:
+    """Return a digest of all code and constants that the compiled function may have taken in."""
+    digest = hashlib.sha256(_source(function.__module__))
+    for name, value in sorted(function.__globals__.items()):
+        module = str(getattr(value, "__module__", None))
+        if isinstance(value, (bool, int, float, str, tuple)) and not name.startswith("__"):
+            digest.update(f"{name}={value!r};".encode())
+        elif isinstance(cache := getattr(value, "_cache", None), CompiledCache):
+            digest.update(cache.stamp.encode())
+        elif module != function.__module__ and _root(module) == _root(function.__module__):
+            digest.update(_source(module))  # classes, and functions without a cache
+    return digest.hexdigest()
+
+
+def _root(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _source(module: str) -> bytes:
+    with open(str(sys.modules[module].__file__), "rb") as file:
+        return file.read()
 
 
 @cache

@@ -1,16 +1,76 @@
-"""Whether the parts of a saved model fit each other, seen before anybody predicts with it."""
+"""What a saved model knows: parameters as JSON, and whether its parts fit each other."""
 
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 import numpy as np
 import psutil
 
+from rfcdask.kernels import KERNELS, Kernel
+from rfcdask.kernels.arrays import Array
+
+_LIST_BYTES = 2**26  # most bytes of an array that ``model.json`` itself holds
+
+
+def encode(name: str, value: Any) -> Any:
+    """Return a parameter, or a learned value that is no array, as JSON can hold it."""
+    if name == "checkpoint":
+        return None  # a file of the machine that trained, which nobody else's fit shall write
+    if isinstance(value, Kernel) and value is KERNELS.get(value.name):
+        return value.name
+    if isinstance(value, Kernel):
+        raise ValueError(
+            f"{name}={value.name!r} is a kernel of your own, which cannot be saved without pickle; "
+            "save frequencies_, phases_ and weights_ yourself."
+        )
+    if isinstance(value, (np.random.RandomState, np.random.Generator)):
+        return None  # what it drew is in seed_
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return {"list": value.tolist(), "dtype": value.dtype.str}
+    if isinstance(value, (list, tuple)):
+        return [encode(name, item) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, dict):  # JSON would make strings of the keys
+        return {"items": [[encode(name, k), encode(name, v)] for k, v in value.items()]}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise ValueError(f"{name}={value!r} cannot be saved without pickle; use numbers or strings.")
+
+
+def decode(value: Any) -> Any:
+    """Return what :func:`encode` was given."""
+    if isinstance(value, dict) and set(value) == {"list", "dtype"}:
+        return _listed(value["list"], value["dtype"])
+    if isinstance(value, dict) and set(value) == {"items"}:
+        return {decode(k): decode(v) for k, v in value["items"]}
+    if isinstance(value, list):
+        return [decode(item) for item in value]
+    return value
+
+
+def _listed(values: Any, dtype: str) -> Array:
+    """Return an array that was written as a list, unless its type makes it absurdly large."""
+    plain, kind = np.array(values), np.dtype(dtype)
+    if kind.kind not in "biufcUS" or plain.size * kind.itemsize > _LIST_BYTES:
+        raise ValueError(
+            f"a list of {plain.size} values of type {dtype} is refused: numbers and text of at "
+            f"most {_LIST_BYTES:,} bytes are read"
+        )
+    return plain.astype(kind)
+
+
 _COSINES = {"frequencies_": "pj", "phases_": "j", "weights_": "j"}
+
 _LINEAR = {"coef_": "kp", "intercept_": "k"}
+
 _KERNEL_MODEL = _COSINES | {"coef_": "kj", "intercept_": "k"}
+
 _SHAPES: dict[str, dict[str, str]] = {
     "RandomFeatures": _COSINES,
     "CompressedFeatures": _COSINES,
@@ -30,6 +90,7 @@ _SHAPES: dict[str, dict[str, str]] = {
 
 p are columns, j features, k outputs: none of a model for a single target, one for two classes.
 """
+
 _SCALARS = {
     "RandomFeatures": ("gamma_", "seed_"),
     "JLFeatures": ("gamma_", "seed_", "n_components_"),
@@ -38,6 +99,20 @@ _SCALARS = {
     "KernelRegressor": ("gamma_", "seed_"),
     "PCA": ("n_components_",),
 }
+
+
+_SCALERS: dict[str, dict[str, str | None]] = {
+    "StandardScaler": {"mean_": "with_mean", "scale_": "with_std"},
+    "MinMaxScaler": {"min_": None, "scale_": None},
+    "RobustScaler": {"center_": "with_centering", "scale_": "with_scaling"},
+    "MaxAbsScaler": {"scale_": None},
+}
+"""Those of scikit-learn: a number for each column, unless a parameter leaves that out."""
+
+
+def _scaler_shapes(model: Any) -> dict[str, str]:
+    parts = _SCALERS[type(model).__name__]
+    return {key: "p" for key, flag in parts.items() if flag is None or getattr(model, flag)}
 
 
 def check_state(model: Any, state: dict[str, Any]) -> None:
@@ -54,7 +129,11 @@ def check_state(model: Any, state: dict[str, Any]) -> None:
     for key, value in state.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{key} is {value}, not a finite number")
-    if not state or name not in _SHAPES:
+        numbers = isinstance(value, np.ndarray) and value.dtype.kind in "fc"
+        if numbers and not np.isfinite(value).all():
+            raise ValueError(f"{key} holds values that are not finite")
+    shapes = _scaler_shapes(model) if name in _SCALERS else _SHAPES.get(name)
+    if not state or shapes is None:
         return
     if hasattr(model, "_parameter_constraints"):
         model._validate_params()
@@ -74,9 +153,14 @@ def check_state(model: Any, state: dict[str, Any]) -> None:
         sizes["k"] = _n_outputs(state.get("classes_"))
     elif len(getattr(state.get("coef_"), "shape", ())) == 1:
         sizes["k"] = ()  # a single target: neither coef_ nor intercept_ has that side
-    for key, letters in _SHAPES[name].items():
+    for key, letters in shapes.items():
         _check_shape(key, state.get(key), letters, sizes)
+    if name in _SCALERS and not np.all(state.get("scale_", 1) != 0):
+        raise ValueError("scale_ is zero")
     _check_shown(state)
+    names = state.get("columns_")
+    if names is not None and np.shape(names) != sizes["p"]:
+        raise ValueError("columns_ are not the names of all columns")
     if "calibration_" in state:
         _check_calibration(state["calibration_"], state["coef_"].shape[0])
     if name == "JLFeatures":
