@@ -18,7 +18,7 @@ import numpy as np
 from bench_sgd import BLOCK, COLUMNS, FEATURES, GAMMA, make_store, opened
 
 import rfcdask as rf
-from rfcdask.kernels.threads import available_cpus, map_tiles
+from rfcdask.kernels.runtime import available_cpus, map_tiles
 
 
 def bare(rows: int) -> float:

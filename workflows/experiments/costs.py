@@ -43,6 +43,7 @@ ORDERS = {
     "RFM-GIGA": "S J+ log J+ + N J", "compressed": "m J+^2 + N J", "Nyström": "N J^2",
     "PCA": "N J^2", "SVM": "N J", "ridge": "N J^2",
 }  # fmt: skip
+AXES = {"N": "rows N", "J": "features J", "candidates": "candidates J+"}
 RIDGE = 1e-2  # lambda_0 of the ridge bound
 PENALTY = 1.0  # C_0 of the SVM bound
 COMPONENTS = 10  # of PCA
@@ -201,11 +202,11 @@ def exponent(points: list[Row], x: str) -> float:
 
 def report(options: Options, results: Results) -> None:
     for data in dict.fromkeys(row["data"] for row in results.rows):
-        timed = [(x, f"{data}: against {x}") for x in grid(options)]
+        timed = [(x, f"{data}: against {AXES[x]}") for x in grid(options)]
         with one_figure(options.out, f"costs_{data}", [title for _, title in timed]) as panels:
             for panel, (x, _) in zip(panels, timed, strict=True):
                 _draw_times(panel, results, data, x)
-        _print_exponents(options, results, data)
+        print(f"\n{data}: CPU seconds grow as these powers\n\n{exponents_table(results, data)}")
         for value in ("difference", "bound"):
             found = results.summary(["data", "machine", "map", "J"], value)
             chosen = [r | {"method": f"{r['machine']}, {r['map']}"} for r in found]
@@ -222,21 +223,23 @@ def _times(results: Results, data: str, x: str) -> dict[str, list[Row]]:
 
 def _draw_times(panel: Any, results: Results, data: str, x: str) -> None:
     for lines in _times(results, data, x).values():
-        draw_lines(panel, lines, x, xlabel=x, ylabel="CPU seconds")
+        draw_lines(panel, lines, x, xlabel=AXES[x], ylabel="CPU seconds")
         log_axis(panel, (row[x] for row in lines))
     panel.set_yscale("log")
 
 
-def _print_exponents(options: Options, results: Results, data: str) -> None:
-    print(f"\n{data}: CPU seconds grow as these powers\n")
-    print("| method | order in the paper | " + " | ".join(grid(options)) + " |")
-    print("|---" * (len(grid(options)) + 2) + "|")
+def exponents_table(results: Results, data: str) -> str:
+    """Return the powers of N, J and J+ that the CPU seconds grow with, as Markdown."""
+    lines = [f"| method | order in the paper | {' | '.join(AXES.values())} |"]
+    lines.append("|---" * (len(AXES) + 2) + "|")
     for method in (*MAKING, *LEARNING):
         cells = []
-        for x in grid(options):
+        for x in AXES:
             points = _times(results, data, x).get(method, [])
             cells.append(f"{exponent(points, x):.2f}" if len(points) > 1 else "")
-        print(f"| {method} | {ORDERS[method]} | " + " | ".join(cells) + " |")
+        if any(cells):
+            lines.append(f"| {method} | {ORDERS[method]} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def cells(options: Options) -> list[Row]:

@@ -160,6 +160,8 @@ def report(options: Options, results: Results) -> None:
             xlabel = "CPU minutes for 51,882,752 rows"
             draw_lines(panel, found, "minutes", xlabel=xlabel, ylabel=label)
             panel.set_xscale("log")
+            if value == "error":
+                panel.set_yscale("log")
             print(f"\n{label}\n")
             print_table(found, "J")
     print("\nCPU seconds\n")

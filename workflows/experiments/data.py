@@ -27,7 +27,11 @@ REMARKS = {
     "human": "rebuilt features",
     "sensorless": "2,200 rows",
     "higgs": "26,000 rows",
+    "made": "rf.synthetic",
 }
+MADE = "made"
+"""Not real: rows of HIGGS's shape from `rf.synthetic`, the data of the package's own examples."""
+MADE_ROWS = 400_000
 COVTYPE_ROWS = 400_000  # to learn from, of 581,012
 TEST_ROWS = 50_000  # to judge by, at most: accuracy to a fifth of a point
 
@@ -48,6 +52,20 @@ def synthetic(n: int = 3000, columns: int = 8, seed: int = 0) -> Rows:
     )
     X, cut = X.astype(np.float32), 2 * n // 3
     return Rows(X[:cut], y[:cut], X[cut:], y[cut:])
+
+
+@lru_cache(maxsize=1)
+def _all_made(n_rows: int) -> tuple[Array, Array]:
+    dataset = rf.synthetic("higgs", rows=n_rows, random_state=0)
+    return dataset.X.compute(), np.asarray(dataset.y).astype(np.int64)
+
+
+def made(n_rows: int, seed: int) -> Rows:
+    """Return rows of `rf.synthetic`, in a new order for every seed, split as real ones are."""
+    X, y = _all_made(n_rows + TEST_ROWS)
+    order = np.random.default_rng([seed, 9]).permutation(len(X))
+    train, test = order[:n_rows], order[n_rows:]
+    return Rows(X[train], y[train], X[test], y[test])
 
 
 @lru_cache(maxsize=1)

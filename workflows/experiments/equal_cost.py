@@ -69,17 +69,17 @@ def joined(options: Options, results: Results, cost: str) -> list[Row]:
 
 def report(options: Options, results: Results) -> None:
     sets = list(dict.fromkeys(row["data"] for row in results.rows))
+    known = {cost: joined(options, results, cost) for cost in COSTS}
     panels_of: list[tuple[str, str, list[Row], str]] = []
-    for cost, label in COSTS.items():
-        known = joined(options, results, cost)
-        for data in sets:
-            chosen = [row for row in known if row["data"] == data]
+    for data in sets:
+        for cost, label in COSTS.items():
+            chosen = [row for row in known[cost] if row["data"] == data]
             panels_of.append((data, cost, chosen, label))
             found = results.summary(["data", "method", "J"], cost)
             print(f"\n{titled(data)}: {label}\n")
             print_table([row for row in found if row["data"] == data], "J", digits=2)
     titles = [titled(data) for data, *_ in panels_of]
-    with one_figure(options.out, "equal_cost", titles) as panels:
+    with one_figure(options.out, "equal_cost", titles, columns=2) as panels:
         for panel, (data, cost, chosen, label) in zip(panels, panels_of, strict=True):
             _draw(panel, chosen or _costs(results, data, cost), cost, label, bool(chosen))
 

@@ -27,9 +27,9 @@ def one_figure(
     columns = min(columns, len(titles))
     lines = math.ceil(len(titles) / columns)
     with plt.rc_context(style):
+        size = max(3.3 * columns, 5.5), (2.7 if columns > 1 else 3.6) * lines
         figure, axes = plt.subplots(
-            lines, columns, figsize=(max(3.3 * columns, 5), 2.7 * lines), squeeze=False,
-            layout="constrained",
+            lines, columns, figsize=size, squeeze=False, layout="constrained"
         )  # fmt: skip
         panels = list(axes.flat)
         for panel in panels[len(titles) :]:
@@ -98,14 +98,16 @@ STYLES: dict[str, Row] = {
     "best of this rank": {"color": "black", "linestyle": ":"},
     "exact kernel SVM": {"color": "black", "linestyle": "-."},
     "S random pairs": {"color": "#29a2b5", "marker": "v"},
+    "S random pairs, 500 candidates": {"color": "#29a2b5", "marker": "v", "linestyle": ":"},
     "all pairs of m rows": {"color": "#1f4fd8", "marker": "o"},
+    "project": {"color": "#bc8954", "marker": "D", "linestyle": ":"},
     "select": {"color": "#1f4fd8", "marker": "o"},
     "ridge": {"color": "black", "marker": "s", "linestyle": "--"},
     "score": {"color": "black", "marker": "^", "linestyle": ":"},
     "PCA": {"color": "#b8480c", "marker": "D", "linestyle": "--"},
     "SVM": {"color": "#4a0a14", "marker": "x", "linestyle": "--"},
-    "linear": {"color": "#747575", "linestyle": ":"},
-    "boosting": {"color": "#29a2b5", "linestyle": ":"},
+    "linear": {"color": "black", "linestyle": ":"},
+    "boosting": {"color": "black", "linestyle": "--"},
 }
 
 

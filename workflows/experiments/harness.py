@@ -26,7 +26,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from data import FILES, Array, Rows, read, synthetic, titled
+from data import FILES, MADE, MADE_ROWS, Array, Rows, made, read, synthetic, titled
 from figures import Row, draw_lines, log_axis, one_figure
 
 import rfcdask as rf
@@ -56,6 +56,8 @@ class Options:
     def rows(self, name: str, trial: int = 0) -> Rows:
         """Return a data set; sets without test rows of their own are split anew in each trial."""
         seed = self.seed + trial
+        if name == MADE and not self.quick:
+            return made(self.n_rows or MADE_ROWS, seed)
         if self.data is None:
             if not self.quick:
                 raise SystemExit("--data FOLDER is needed: see `rfcdask fetch --list`.")
@@ -71,8 +73,10 @@ def parse(doc: str | None, *, sets: Sequence[str] = PAPER_SETS, trials: int = 20
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="where the data sets are")
-    parser.add_argument("--sets", nargs="+", default=list(sets), choices=list(FILES))
-    parser.add_argument("--trials", type=int, default=None, help=f"default: {trials}")
+    parser.add_argument("--sets", nargs="+", default=list(sets), choices=[*FILES, MADE])
+    parser.add_argument(
+        "--trials", type=int, default=None, help=f"default: {trials}; 0 draws what is there"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the first trial")
     parser.add_argument("--scheduler", default="threads", help="as rf.connect takes it")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of results and figures")
@@ -83,13 +87,13 @@ def parse(doc: str | None, *, sets: Sequence[str] = PAPER_SETS, trials: int = 20
     parser.add_argument("--quick", action="store_true", help="small sizes, two trials")
     given = parser.parse_args()
     if given.quick:
-        given.trials, given.sets = given.trials or 2, given.sets[:1]
+        trials, given.sets = 2, given.sets[:1]
         if given.data is None:
             given.sets = ["synthetic"]
     given.out.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore", UserWarning)  # fewer features than asked for on few rows
     return Options(
-        given.data, tuple(given.sets), given.trials or trials, given.seed,
+        given.data, tuple(given.sets), trials if given.trials is None else given.trials, given.seed,
         given.scheduler, given.out, given.quick, given.rows,
         tuple(given.sizes), tuple(given.methods), given.maps,
     )  # fmt: skip
@@ -143,11 +147,11 @@ class Results:
         """Measure each trial that is not there yet, and say how it went."""
         todo = [key for key in keys if key not in self]
         for done, key in enumerate(todo, start=1):
-            start = time.perf_counter()
+            start, cpu = time.perf_counter(), time.process_time()
             self.add(key, list(measure(**key)))
             name = " ".join(str(value) for value in key.values())
-            took = time.perf_counter() - start
-            print(f"{self.path.stem}: {name} ({took:.1f} s, {done} of {len(todo)})", flush=True)
+            took = f"{time.perf_counter() - start:.1f} s, {time.process_time() - cpu:.1f} s of CPU"
+            print(f"{self.path.stem}: {name} ({took}; {done} of {len(todo)})", flush=True)
 
     def summary(self, by: Sequence[str], value: str) -> list[Row]:
         """Return mean and standard deviation over trials, and their number, for each group."""
@@ -292,17 +296,6 @@ def fit_sizes(
     yield from found
 
 
-def microseconds_per_row(feature_map: Any, X: Array) -> float:
-    """Return the time of `transform` for one row, the best of three."""
-    X = X[:4096]
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        feature_map.transform(X)
-        times.append(time.perf_counter() - start)
-    return 1e6 * min(times) / len(X)
-
-
 def model_bytes(method: str, p: int, J: int) -> int:
     """Return the size in float32 of what `transform` needs of a fitted map."""
     numbers = p * J + 2 * J  # frequencies, phases, scales
@@ -333,7 +326,7 @@ def print_table(summary: list[Row], x: str, *, line: str = "method", digits: int
 def mean_and_spread(row: Row | None, digits: int) -> str:
     """Return a mean with its spread, both cut at the place of the third digit of the mean."""
     if row is None:
-        return ""
+        return "-"
     if row["mean"]:
         digits = max(digits, 2 - math.floor(math.log10(abs(row["mean"]))))
     known = not math.isnan(row["std"]) and (row["std"] > 0 or digits > 0)

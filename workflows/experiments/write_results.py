@@ -5,11 +5,13 @@ What stands between a mark and ``<!-- end -->`` is written anew:
 - ``<!-- table FILE VALUE X key=value ... -->``: means and standard deviations of VALUE over trials,
   one line per method, one column per X.
 - ``<!-- sets FILE VALUE METHOD:J METHOD:J ... -->``: one line per data set, one column per method.
-- ``<!-- versus FILE VALUE METHOD:J METHOD:J -->``: one line per data set: both means, their
-  difference in standard errors, and whether it is a win. The first may be several, ``A:J|B:J``: the
-  best of them is taken. More is better for accuracy, less for everything else.
-
+- ``<!-- verdicts FILE VALUE A:J/B:J ... -->``: one line per data set, one column per comparison:
+  the difference with its standard error, and whether it is more than two of them. More is better
+  for accuracy, less for everything else.
 - ``<!-- steps FILE X key=value VALUE ... -->``: one line per VALUE, one column per X.
+- ``<!-- values FILE COLUMN,COLUMN key=value ... VALUE ... -->``: one line per combination of the
+  columns, one column per VALUE.
+- ``<!-- exponents FILE DATA -->``: the powers that times grow with.
 
 Blanks in names are written as ``_``. A test checks that the page is what this script writes.
 
@@ -24,6 +26,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from costs import exponents_table
 from data import titled
 from figures import Row
 from harness import (
@@ -37,9 +40,7 @@ PAGES = (
     Path(__file__).parents[1] / "RESULTS.md",
     Path(__file__).parents[2] / "docs" / "scale.md",
 )
-_MARK = re.compile(
-    r"(<!-- (?P<kind>table|sets|versus|steps) (?P<what>[^>]*?) -->\n).*?(<!-- end -->)", re.S
-)
+_MARK = re.compile(r"(<!-- (?P<kind>\w+) (?P<what>[^>]*?) -->\n).*?(<!-- end -->)", re.S)
 
 
 def table(folder: Path, file: str, value: str, x: str, *where: str) -> str:
@@ -50,8 +51,7 @@ def table(folder: Path, file: str, value: str, x: str, *where: str) -> str:
     line = "method" if "method" in results.rows[0] else "varied"
     found = results.summary([*dict.fromkeys([line, x, *wanted])], value)
     chosen = [row for row in found if all(str(row[k]) == v for k, v in wanted.items())]
-    digits = 1 if value.endswith(("seconds", "MB", "per_row")) else _digits(value)
-    return f"{table_of(chosen, x, line=line, digits=digits)}\n\n{_trials(chosen)}.\n"
+    return f"{table_of(chosen, x, line=line, digits=_digits(value))}\n\n{_trials(chosen)}.\n"
 
 
 def sets(folder: Path, file: str, value: str, *methods: str) -> str:
@@ -67,33 +67,50 @@ def sets(folder: Path, file: str, value: str, *methods: str) -> str:
     return "\n".join(lines) + f"\n\n{_trials(used)}.\n"
 
 
-def versus(folder: Path, file: str, value: str, first: str, second: str) -> str:
-    """Return who wins on each data set, and by how many standard errors."""
+def verdicts(folder: Path, file: str, value: str, *comparisons: str) -> str:
+    """Return one line per data set and one column per comparison: difference and verdict."""
     sign = 1 if "accuracy" in value else -1
-    names, other = [_words(name) for name in first.split("|")], _words(second)
-    lines = [
-        f"| data | {' or '.join(map(_title, names))} | {_title(other)} | difference | verdict |"
-    ]
-    lines.append("|---" * 5 + "|")
+    pairs = [[_words(name) for name in comparison.split("/")] for comparison in comparisons]
+    heads = [f"{_title(first)} against {_title(second)}" for first, second in pairs]
+    lines = ["| data | " + " | ".join(heads) + " |", "|---" * (len(pairs) + 1) + "|"]
     used: list[Row] = []
     for data, cells in _by_set(folder, file, value).items():
-        ours = [(sign * cells[name]["mean"], name) for name in names if name in cells]
-        if not ours or other not in cells:
-            continue
-        name = max(ours)[1]
-        pair = cells[name], cells[other]
-        used += pair
-        prefix = f"{_title(name)}: " if len(names) > 1 else ""
-        shown = [mean_and_spread(row, _digits(value)) for row in pair]
-        lines.append(
-            f"| {titled(data)} | {prefix}{shown[0]} | {shown[1]} | {_judged(*pair, sign)} |"
-        )
+        shown = []
+        for first, second in pairs:
+            known = first in cells and second in cells
+            used += [cells[first], cells[second]] if known else []
+            shown.append(_judged(cells[first], cells[second], sign) if known else "not measured")
+        lines.append(f"| {titled(data)} | " + " | ".join(shown) + " |")
     return "\n".join(lines) + f"\n\n{_trials(used)}.\n"
+
+
+def values(folder: Path, file: str, lines_by: str, *rest: str) -> str:
+    """Return one line per combination of some columns, and one column per value."""
+    wanted = dict(_words(text).split("=", 1) for text in rest if "=" in text)
+    names = [text for text in rest if "=" not in text]
+    by = [*lines_by.split(","), *wanted]
+    results = Results(folder / f"{file}.csv", ())
+    cells: dict[str, list[str]] = {}
+    used: list[Row] = []
+    for name in names:
+        for row in results.summary(by, name):
+            if all(str(row[key]) == text for key, text in wanted.items()):
+                used.append(row)
+                line = ", ".join(str(row[key]) for key in lines_by.split(","))
+                cells.setdefault(line, []).append(mean_and_spread(row, _digits(name)))
+    head = f"| {lines_by.replace(',', ', ')} | " + " | ".join(map(_words, names)) + " |"
+    lines = [f"| {line} | " + " | ".join(shown) + " |" for line, shown in cells.items()]
+    return "\n".join([head, "|---" * (len(names) + 1) + "|", *lines]) + f"\n\n{_trials(used)}.\n"
+
+
+def exponents(folder: Path, file: str, data: str) -> str:
+    """Return the powers that times grow with, beside the paper's orders."""
+    return exponents_table(Results(folder / f"{file}.csv", ()), data) + "\n"
 
 
 def steps(folder: Path, file: str, x: str, where: str, *values: str) -> str:
     """Return several measured values against x."""
-    key, wanted = where.split("=", 1)
+    key, wanted = _words(where).split("=", 1)
     results = Results(folder / f"{file}.csv", ())
     rows = [
         row | {"": _words(value)}
@@ -105,16 +122,16 @@ def steps(folder: Path, file: str, x: str, where: str, *values: str) -> str:
 
 
 def _judged(first: Row, second: Row, sign: int) -> str:
-    """Return the difference with its standard error, and the verdict at two of them."""
+    """Return the verdict at two standard errors, and the difference with one of them."""
     difference = first["mean"] - second["mean"]
-    digits = max(3, 2 - math.floor(math.log10(abs(difference) or 1)))
     if min(first["trials"], second["trials"]) < 2:
-        return f"{difference:+.{digits}f} | one trial: no verdict"
+        return f"one trial: {difference:+.2g}"
     error = math.sqrt(sum(row["std"] ** 2 / row["trials"] for row in (first, second)))
-    verdict = "no difference"
+    verdict = "same"
     if abs(difference) > 2 * error:
-        verdict = "win" if sign * difference > 0 else "loss"
-    return f"{difference:+.{digits}f} ± {error:.{digits}f} | {verdict}"
+        verdict = "**win**" if sign * difference > 0 else "**loss**"
+    digits = max(0, 1 - math.floor(math.log10(error or 1)))
+    return f"{verdict}, {difference:+.{digits}f} ± {error:.{digits}f}"
 
 
 def _by_set(folder: Path, file: str, value: str) -> dict[str, dict[str, Row]]:
@@ -126,6 +143,8 @@ def _by_set(folder: Path, file: str, value: str) -> dict[str, dict[str, Row]]:
 
 
 def _digits(value: str) -> int:
+    if value.endswith(("seconds", "MB", "per_row")):
+        return 1
     return {"accuracy": 4, "bytes": 0, "microseconds": 1}.get(value, 3)
 
 
@@ -140,16 +159,13 @@ def _words(text: str) -> str:
 
 def _trials(rows: list[Row]) -> str:
     counts = sorted({row["trials"] for row in rows})
-    if counts == [1]:
-        return "1 trial"
+    if counts in ([], [1]):
+        return f"{len(counts)} trial"
     return f"{counts[0]} trials" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} trials"
 
 
 KINDS: dict[str, Callable[..., str]] = {
-    "table": table,
-    "sets": sets,
-    "versus": versus,
-    "steps": steps,
+    kind.__name__: kind for kind in (table, sets, verdicts, steps, values, exponents)
 }
 
 

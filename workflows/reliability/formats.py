@@ -20,8 +20,8 @@ import numpy as np
 from mutations import PACKERS, Files
 
 import rfcdask as rf
+from rfcdask.data.sources import opened_source
 from rfcdask.data.sources.base import SourceOptions
-from rfcdask.data.sources.detect import opened_source
 
 _PACKAGE = Path(rf.__file__).parent
 
@@ -331,8 +331,8 @@ def make_run(folder: Path) -> list[Files]:
     out = folder / "run"
     run_job(None, out, settings=few, scheduler="threads", progress=False)
     np.savez(out / "sample.npz", X=X, y=y, test=X, labels=y)
-    state = TrainingState(X, X[0])
-    Checkpoint(out / "training.npz", {"seed": 1}).save(state, 1, 2, [{"loss": 0.5}])
+    history = [{"epoch": 1.0, "loss": 0.5}]
+    Checkpoint(out / "training.npz", {"seed": 1}).save(TrainingState.zero(4, 1), 1, 2, history)
     files = folder_files(folder)
     return [
         {
@@ -348,16 +348,17 @@ def make_run(folder: Path) -> list[Files]:
 
 def read_run(folder: Path, draw: random.Random) -> None:
     """Read what going on with a run reads: its records, its sample, its checkpoint, its results."""
-    from rfcdask.cli.evaluate import read_results
+    from rfcdask.linear.sgd.step import TrainingConfig
     from rfcdask.linear.sgd.training import Checkpoint
-    from rfcdask.pipeline.context import Context
-    from rfcdask.pipeline.folder import RunFolder
-    from rfcdask.pipeline.phases import PHASES
+    from rfcdask.pipeline.folder import RunFolder, read_results
+    from rfcdask.pipeline.phases import PHASES, Context
     from rfcdask.pipeline.run import _go_on
     from rfcdask.pipeline.settings import Settings
 
     run = RunFolder.at(folder / "run")
-    parts: list[Callable[[], Any]] = [lambda: Checkpoint(run.checkpoint, {"seed": 1}).load()]
+    config = TrainingConfig(0, 1, alpha=1.0, eta0=1.0, n_steps=0.0, batch_size=1, seed=1)
+    checkpoint = Checkpoint(run.checkpoint, {"seed": 1})
+    parts: list[Callable[[], Any]] = [lambda: checkpoint.load(config, 5)]
     if run.is_finished:
         parts.append(lambda: read_results(run.results))
     if run.is_run:
