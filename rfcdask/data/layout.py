@@ -32,6 +32,7 @@ SPARSE_BLOCK_BYTES = 16 * 2**20
 SPARSE_BLOCK_ROWS, SPARSE_RUN_ROWS = 2**16, 2**12
 """Most rows of a sparse block, of which dense features will be made; and of a chunk of labels."""
 CSR_PARTS = ("indptr", "indices", "data")
+ZSTD_LEVEL = 1
 COMPRESSORS = ("zstd", "lz4", "gzip", None)
 
 
@@ -180,7 +181,7 @@ def create_arrays(group: zarr.Group, layout: Layout, names: Iterable[str]) -> No
 def codecs(compressor: str | None) -> list[Any]:
     """Return the codecs behind the bytes: the compressor, then a checksum of what it wrote."""
     made: dict[str | None, list[Any]] = {
-        "zstd": [ZstdCodec(level=1)],
+        "zstd": [ZstdCodec(level=ZSTD_LEVEL)],
         "lz4": [BloscCodec(cname="lz4", clevel=1)],
         "gzip": [GzipCodec(level=5)],
         None: [],

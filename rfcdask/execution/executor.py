@@ -27,7 +27,7 @@ from rfcdask.execution.cluster import current_client, local_scheduler, local_thr
 from rfcdask.execution.failures import cluster_errors, fetch, threads_of, wait_until_done
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import DaskArray
-from rfcdask.kernels.runtime import one_blas_thread, task_threads
+from rfcdask.kernels.runtime import one_blas_thread, reuse_freed_memory, task_threads
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -341,6 +341,7 @@ def _done(function: Callable[..., Any], *args: Any) -> Future[Any]:
 def _in_one_blas_thread(function: Callable[..., Any], *args: Any) -> Any:
     from distributed import get_worker
 
+    reuse_freed_memory()
     with one_blas_thread(), task_threads(int(get_worker().state.nthreads)):
         return function(*args)
 

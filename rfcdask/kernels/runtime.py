@@ -8,10 +8,14 @@ disk. Here the code of other files counts too, and what cannot be read is compil
 Threads. Results of a BLAS call depend, in their last bits, on the number of its threads. Work that
 must not depend on it (selection) is cut into fixed tiles, each computed by one BLAS thread, and the
 tiles are spread over a pool. The same limit keeps Dask's own threads from multiplying with BLAS's.
+
+Memory. Workers of Dask give what arrays leave behind back to the system at once; see
+`reuse_freed_memory`.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import sys
@@ -160,6 +164,27 @@ def one_blas_thread() -> Iterator[None]:
         yield
     finally:
         _LIMIT.release()
+
+
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # their numbers in glibc's malloc.h
+
+
+@cache
+def reuse_freed_memory() -> bool:
+    """Let a worker of Dask reuse the memory of arrays up to 32 MiB; returns whether it does now.
+
+    Dask starts workers with ``MALLOC_TRIM_THRESHOLD_=65536``. With it glibc no longer adapts to the
+    sizes that are asked for: each array above 128 KiB is mapped by the system, page by page, and
+    unmapped again, which took up to half of the CPU time of training. The limits set here are those
+    that glibc comes to by itself in any other process. Another value of the variable is the user's.
+    """
+    if os.environ.get("MALLOC_TRIM_THRESHOLD_") != "65536":
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):  # another C library
+        return False
+    return bool(mallopt(_MMAP_THRESHOLD, 2**25) and mallopt(_TRIM_THRESHOLD, 2**26))
 
 
 def available_cpus() -> int:

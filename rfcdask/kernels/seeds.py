@@ -88,10 +88,20 @@ def hash_rows(numbers: Array, seed: int) -> Array:
     return np.asarray(x)
 
 
-def epoch_groups(n_blocks: int, mixed: int, seed: int, epoch: int) -> list[list[int]]:
-    """Return the groups of block numbers of one epoch, in the order in which they are taken."""
+def epoch_groups(
+    n_blocks: int, mixed: int, seed: int, epoch: int, chains: int = 1
+) -> list[list[int]]:
+    """Return the groups of block numbers of one epoch, in the order in which they are taken.
+
+    Groups for several chains are a multiple of them, of nearly the same size: chains that wait for
+    each other then end together, and none is left over for one chain alone.
+    """
     rng = np.random.default_rng([seed, 1, epoch])
-    strata = [rng.permutation(part) for part in np.array_split(np.arange(n_blocks), mixed)]
+    parts = np.array_split(np.arange(n_blocks), mixed)
+    if chains > 1:
+        count = chains * -(-n_blocks // (mixed * chains))
+        parts = np.split(np.arange(n_blocks), range(count, n_blocks, count))
+    strata = [rng.permutation(part) for part in parts]
     longest = max(len(part) for part in strata)
     return [[int(part[k]) for part in strata if k < len(part)] for k in range(longest)]
 

@@ -305,7 +305,7 @@ def accumulate_moments(
         (None, None),
         client,
         "summing",
-        group_size=-(-X.numblocks[0] // PARTS),
+        group_size=-(-rows.numblocks[0] // PARTS),
         progress=progress,
     ):
         total = (total[0].merge(part[0] or nothing), total[1].merge(part[1] or nothing))

@@ -14,9 +14,10 @@ import google_crc32c
 import numpy as np
 import zarr
 from dask.base import tokenize
+from numcodecs.zstd import Zstd
 from zarr.storage import MemoryStore
 
-from rfcdask.data.layout import codecs
+from rfcdask.data.layout import ZSTD_LEVEL, codecs
 from rfcdask.data.location import Location, require_shared
 from rfcdask.data.sample import one_column_block, require_known_rows
 from rfcdask.execution.blocks import Blocks, first_rows, stream_folds
@@ -34,6 +35,8 @@ from rfcdask.persist.files import (
     require_flag,
 )
 
+FIXED_SIZE = "biufcSUmM"
+"""Kinds of values whose bytes in memory are what zarr stores."""
 _RECORDS = ".write"
 """Folder of an unfinished array that says what is written; it goes when the array is done."""
 _BEGUN = f"{_RECORDS}/array.json"
@@ -72,6 +75,11 @@ def write_zarr(
     """
     require_flag("overwrite", overwrite)
     require_known_rows(rows, "rows")
+    if rows.dtype.kind not in FIXED_SIZE:
+        raise TypeError(
+            f"rows of dtype {rows.dtype} have no fixed size; use rows.astype(float), or "
+            "rows.astype('U20') for text of at most 20 characters."
+        )
     rows = one_column_block(rows)
     if isinstance(rows, FeatureArray) and not _are_even(rows.chunks[0]):
         rows = rows.in_blocks_of_rows()
@@ -166,7 +174,21 @@ def _write_blocks(
         reporter.advance(rows.shape[0] - sum(source.chunks[0][k] for (k,) in left))
         for count in stream_folds(executor, Blocks(source), left, fold, 0):
             reporter.advance(count)
-    work.write("zarr.json", fold.encoded()["zarr.json"])
+    work.write("zarr.json", fold.metadata())
+
+
+def encode_chunk(values: Array, shape: tuple[int, ...], dtype: np.dtype) -> bytes:
+    """Return the bytes of a chunk as ``codecs("zstd")`` of zarr makes them.
+
+    zarr itself copies a chunk four times, which takes longer than to compute features.
+    """
+    if values.shape != shape:  # the last chunk is filled up
+        whole = np.zeros(shape, dtype)
+        whole[: len(values)] = values
+        values = whole
+    stored = np.ascontiguousarray(values, dtype.newbyteorder("<"))
+    packed = Zstd(level=ZSTD_LEVEL).encode(stored)
+    return b"".join([packed, google_crc32c.value(packed).to_bytes(4, "little")])
 
 
 @dataclass(frozen=True)
@@ -195,7 +217,7 @@ class _WriteBlock:
 
     def _write(self, index: int, values: Array) -> None:
         key = self._key(index)
-        data = self.encoded(index, values)[key]
+        data = encode_chunk(values, (self.rows, *self.shape[1:]), np.dtype(self.dtype))
         # A task may outlive who sent it, and find that another array is written there by now.
         if self.place.read(_BEGUN) != self.begun:
             raise FileExistsError(f"another array is written to {self.place} meanwhile.")
@@ -211,20 +233,17 @@ class _WriteBlock:
         except FileNotFoundError:
             return False
 
-    def encoded(self, index: int = 0, values: Array | None = None) -> dict[str, bytes]:
-        """Return the files of an array with these values as its only block."""
+    def metadata(self) -> bytes:
+        """Return what says which array it is."""
         kept: dict[str, Any] = {}
-        array: Any = zarr.create_array(
+        zarr.create_array(
             MemoryStore(kept),
             shape=self.shape,
             dtype=np.dtype(self.dtype),
             chunks=(self.rows, *self.shape[1:]),
             compressors=codecs("zstd"),
-            config={"write_empty_chunks": True},
         )
-        if values is not None:
-            array[index * self.rows : index * self.rows + values.shape[0]] = values
-        return {name: data.to_bytes() for name, data in kept.items()}
+        return bytes(kept["zarr.json"].to_bytes())
 
     def _key(self, index: int) -> str:
         return "/".join(["c", str(index), *("0" for _ in self.shape[1:])])

@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster
 import rfcdask as rf
 from rfcdask.data.sample import fetch_rows
 from rfcdask.execution.cluster import current_client
-from rfcdask.execution.executor import call_later, compute, map_tasks, run_tasks
+from rfcdask.execution.executor import call_later, compute, map_tasks, open_executor, run_tasks
 from rfcdask.execution.failures import ClusterLostError, NoWorkersError
 from rfcdask.execution.progress import SilentReporter
 from tests.execution.failing import Deadly, die, fail, fail_once, kill_at, process_ids
@@ -235,3 +235,21 @@ def test_a_scheduler_of_ones_own_is_asked(refusing_scheduler: Any) -> None:
         ):
             with pytest.raises(AssertionError, match="something was computed"):
                 work()
+
+
+def page_faults_of_arrays(times: int) -> int:
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(times):
+        np.ones(2**20)
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc")
+def test_workers_reuse_the_memory_of_arrays(cluster_client: Client) -> None:
+    with open_executor(cluster_client) as executor:
+        executor.result(executor.submit(page_faults_of_arrays, 3))
+        found = executor.result(executor.submit(page_faults_of_arrays, 20))
+    pages = 20 * 2**23 / 4096
+    assert found < pages / 4  # all of them where each array is mapped anew

@@ -44,6 +44,20 @@ def test_an_epoch_visits_every_block_once_and_spreads_groups(n: int, mixed: int,
     assert all(sum(index in part for index in groups[0]) == 1 for part in strata)
 
 
+@settings(max_examples=50, deadline=None)
+@given(n=st.integers(1, 60), mixed=st.integers(1, 8), chains=st.integers(2, 5))
+def test_chains_have_equally_many_groups_of_nearly_one_size(
+    n: int, mixed: int, chains: int
+) -> None:
+    mixed = min(mixed, n)
+    groups = epoch_groups(n, mixed, 3, 0, chains)
+    assert sorted(index for group in groups for index in group) == list(range(n))
+    sizes = [len(group) for group in groups]
+    assert max(sizes) <= mixed
+    assert max(sizes) - min(sizes) <= 1
+    assert len(groups) % chains == 0 or sizes == [1] * n
+
+
 @settings(max_examples=30, deadline=None)
 @given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=8), seed=st.integers(0, 9))
 def test_rows_of_a_group_are_all_there_in_an_order_of_their_own(

@@ -11,8 +11,10 @@ import dask.array as da
 import fsspec
 import numpy as np
 import pytest
+import zarr
 
 import rfcdask as rf
+from rfcdask.data.layout import codecs
 from rfcdask.data.location import Location
 from rfcdask.linear import write_zarr
 from rfcdask.linear.write import _BEGUN, _begin, _WriteBlock
@@ -32,6 +34,37 @@ def test_features_and_labels_come_back(place: str, tmp_path: Path, cluster_clien
     assert np.array_equal(
         write_zarr(predicted, tmp_path / "p.zarr", client=client).compute(), predicted.compute()
     )
+
+
+@pytest.mark.filterwarnings("ignore:The data type:zarr.errors.UnstableSpecificationWarning")
+@pytest.mark.parametrize("kind", ["f4", ">f8", "f2", "i1", ">u2", "i8", "?", "c8", "U3"])
+@pytest.mark.parametrize("rows", [5, 7])
+def test_chunks_have_the_bytes_that_zarr_writes(tmp_path: Path, kind: str, rows: int) -> None:
+    values = (np.arange(4 * rows).reshape(rows, 4) % 9).astype(kind)
+    stored = write_zarr(da.from_array(values, chunks=(5, 4)), tmp_path / "ours.zarr")
+    assert np.array_equal(stored.compute(), values)
+    by_zarr = zarr.create_array(
+        tmp_path / "theirs.zarr",
+        shape=values.shape,
+        dtype=np.dtype(kind),
+        chunks=(5, 4),
+        compressors=codecs("zstd"),
+        config={"write_empty_chunks": True},
+    )
+    by_zarr[:] = values
+    for name in (f"c/{k}/0" for k in range(-(-rows // 5))):
+        ours, theirs = (tmp_path / store / name for store in ("ours.zarr", "theirs.zarr"))
+        assert ours.read_bytes() == theirs.read_bytes()
+
+
+@pytest.mark.filterwarnings("ignore:The data type:zarr.errors.UnstableSpecificationWarning")
+def test_values_of_no_fixed_size_are_refused(tmp_path: Path) -> None:
+    words = da.from_array(np.array(["a", "bc"], object), chunks=1)
+    with pytest.raises(TypeError, match=r"astype\('U20'\)"):
+        write_zarr(words, tmp_path / "words.zarr")
+    assert not list(tmp_path.iterdir())
+    stored = write_zarr(words.astype("U20"), tmp_path / "words.zarr")
+    assert stored.compute().tolist() == ["a", "bc"]
 
 
 def test_nothing_is_overwritten_and_odd_chunks_are_named(tmp_path: Path) -> None:

@@ -386,5 +386,5 @@ def _group_sizes(setting: FitConfig, chains: int) -> list[int]:
     mixed = blocks_mixed(len(blocks), blocks.nbytes, chains)
     return [
         sum(blocks.rows[k] - len(held.get(k, ())) for k in group)
-        for group in epoch_groups(len(blocks), mixed, setting.seed, 0)
+        for group in epoch_groups(len(blocks), mixed, setting.seed, 0, chains)
     ]

@@ -120,7 +120,8 @@ def draw_sample(
 ) -> TrainingSample:
     """Take rows from many blocks, at random within each, and hold some of them out."""
     mixed = blocks_mixed(len(blocks), blocks.nbytes, chains)
-    chosen = _blocks_to_sample(blocks, mixed, seed, n_rows + n_held)
+    groups = epoch_groups(len(blocks), mixed, seed, 0, chains)
+    chosen = _blocks_to_sample(blocks, groups, n_rows + n_held)
     share = min((n_rows + n_held) / sum(blocks.rows[index] for index in chosen), 1.0)
     n_blocks = mixed * chains + max(mixed * chains, executor.threads)  # in memory in training
     stream, first = stream_and_hold(executor, blocks, chosen, n_blocks, chains > 1)
@@ -141,9 +142,9 @@ def _by_block(place: IntArray) -> list[tuple[int, IntArray]]:
     return [(k, place[place[:, 0] == k, 1]) for k in np.unique(place[:, 0])]
 
 
-def _blocks_to_sample(blocks: Blocks, mixed: int, seed: int, n_rows: int) -> list[int]:
+def _blocks_to_sample(blocks: Blocks, groups: list[list[int]], n_rows: int) -> list[int]:
     chosen: list[int] = []
-    for group in epoch_groups(len(blocks), mixed, seed, 0):
+    for group in groups:
         chosen += group
         rows = sum(blocks.rows[index] for index in chosen)
         if rows >= n_rows and len(chosen) >= SAMPLE_BLOCKS:
@@ -284,7 +285,7 @@ class KernelTrainingLoop:
     ) -> OptimizerState:
         """Go once through all blocks, from a group on, and return the new state."""
         mixed = blocks_mixed(len(blocks), blocks.nbytes, self.chains)
-        groups = epoch_groups(len(blocks), mixed, self.seed, epoch)[first_group:]
+        groups = epoch_groups(len(blocks), mixed, self.seed, epoch, self.chains)[first_group:]
         since, ahead = 0, max(mixed * self.chains, executor.threads)
         rounds = (executor, blocks, groups, self.chains, ahead, self.sample.blocks)
         for first, parts in stream_rounds(*rounds):

@@ -358,7 +358,7 @@ progress
 def warn_if_sorted(labels: ClassLabels, blocks: Blocks, seed: int, chains: int = 1) -> bool:
     """Warn where groups of blocks differ in their mix of classes, and return whether they do."""
     mixed = blocks_mixed(len(blocks), blocks.nbytes, chains)
-    groups = epoch_groups(len(blocks), mixed, seed, 0)
+    groups = epoch_groups(len(blocks), mixed, seed, 0, chains)
     found = labels.disorder(groups)
     chance = np.sqrt(len(labels.classes) * len(groups) / sum(blocks.rows))
     is_sorted = bool(len(groups) > 1 and found > SORTED_FROM + chance)

@@ -309,7 +309,7 @@ class TrainingLoop:
         least = SAMPLED_BLOCKS_IF_SORTED if config.sorted_rows else SAMPLED_BLOCKS
         chosen: list[int] = []
         n_rows = 0
-        for group in epoch_groups(len(self.blocks), self.mixed, config.seed, 0):
+        for group in self._groups(0):
             chosen += group
             n_rows += sum(self.blocks.rows[index] for index in group)
             if n_rows >= wanted and len(chosen) >= least:
@@ -328,7 +328,7 @@ class TrainingLoop:
         return handle
 
     def _run_epoch(self, epoch: int, first_group: int, reporter: Reporter, keep_best: bool) -> None:
-        groups = epoch_groups(len(self.blocks), self.mixed, self.config.seed, epoch)[first_group:]
+        groups = self._groups(epoch)[first_group:]
         since = 0
         executor, known = self.executor, (self.config, self._handle)
         rounds = (executor, self.blocks, groups, self.config.chains, self.ahead, self._held)
@@ -353,6 +353,10 @@ class TrainingLoop:
             self.best = self.state
         if self.checkpoint:
             self.checkpoint.save(self.state, epoch + 1, 0, self.history, self.best)
+
+    def _groups(self, epoch: int) -> list[list[int]]:
+        config = self.config
+        return epoch_groups(len(self.blocks), self.mixed, config.seed, epoch, config.chains)
 
     def best_epoch(self) -> int | None:
         """Return the number of the epoch with the best score, None where there are no scores."""
