@@ -162,7 +162,7 @@ def test_a_sample_is_uniform_without_repeats(store):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 2000), st.integers(0, 2**32))
-def test_a_sample_of_a_shuffled_store_has_as_many_rows_as_asked_for(store, count, seed):
+def test_a_sample_of_a_shuffled_store_has_all_rows_asked_for(store, count, seed):
     ds, _ = store
     rows = choose_rows(ds.reader, count, seed, shuffled=True)
     assert len(set(rows.tolist())) == count

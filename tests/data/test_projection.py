@@ -93,7 +93,7 @@ def test_projected_svmlight_text_equals_projected_rows(tmp_path):
     assert "projected from  900 columns" in repr(text)
 
 
-def test_a_projected_store_keeps_its_projection_when_it_is_copied(tmp_path):
+def test_a_copied_store_keeps_its_projection(tmp_path):
     X = sparse.random(100, 500, density=0.1, random_state=np.random.default_rng(0), format="csr")
     first = rf.ingest(X, tmp_path / "a.zarr", project=6, random_state=0)
     copy = rf.ingest(first, tmp_path / "b.zarr", shuffle=True, random_state=0)

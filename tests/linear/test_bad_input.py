@@ -314,7 +314,7 @@ def test_classes_are_told_apart() -> None:
         rf.RidgeClassifier().fit(da.ones((20_000, 2), chunks=(5000, 2)), many)
 
 
-def test_the_square_of_many_columns_is_refused_before_it_is_made() -> None:
+def test_the_square_of_many_columns_is_refused_at_once() -> None:
     X = sp.random_array((50, 2_000_000), density=1e-6, format="csr", rng=0)
     for model in (rf.Ridge(), rf.RidgeClassifier()):
         with pytest.raises(MemoryError, match=r"2,000,000 columns make a matrix .*SGDRegressor"):

@@ -138,7 +138,7 @@ def test_chains_judge_all_rows_held_out() -> None:
 
 
 @pytest.mark.parametrize("scoring", ["balanced_accuracy", "neg_log_loss"])
-def test_kernel_classifier_returns_the_epoch_with_the_best_score(scoring: str) -> None:
+def test_kernel_classifier_returns_the_best_epoch(scoring: str) -> None:
     X, y = rare_rows(3000)
     model = rf.KernelClassifier(30, gamma=0.2, epochs=6, random_state=0, scoring=scoring)
     model.fit(lazy(X, 1000), lazy(y, 1000))

@@ -127,7 +127,7 @@ def test_a_data_set_brings_its_labels(tmp_path: Any) -> None:
     assert json.loads(json.dumps(plan.to_dict())) == plan.to_dict()
 
 
-def test_a_worker_that_is_too_small_is_said_and_the_remedy_helps() -> None:
+def test_a_small_worker_is_said_and_the_remedy_helps() -> None:
     """The sentence names a number of rows; blocks of that many rows fit."""
     X = _data(2_000_000, 28, 1_000_000)
     with rf.connect(n_workers=1, threads_per_worker=1, memory_limit="1GB") as client:
@@ -231,7 +231,7 @@ def test_how_it_shows() -> None:
     mpl.pyplot.close("all")
 
 
-def test_the_drawing_shows_a_part_alike_everywhere_and_covers_none() -> None:
+def test_the_drawing_shows_all_parts_alike() -> None:
     here = rf.plan(_data(), probe=False, **SMALL)
     driver = here.memory["driver"]
     worker = dict(reversed(driver.items())) | {"something else": 10**8}

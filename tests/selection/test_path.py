@@ -206,7 +206,7 @@ def test_the_last_state_is_where_the_solver_stopped(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_gathered_rounding_errors_are_cleared_when_no_step_helps(name: str) -> None:
+def test_rounding_errors_are_cleared_when_no_step_helps(name: str) -> None:
     R = feature_products(12, 60, 300)
     G, c, norm2 = gram_form(R, R.sum(axis=0))
     solver = SOLVERS[name](ColumnCache(DenseGram(G)), c, norm2)

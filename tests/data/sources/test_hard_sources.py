@@ -282,9 +282,7 @@ def test_true_and_arrays_are_no_names_of_labels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz"])
-def test_numpy_files_behind_a_url_are_refused_without_its_secrets(
-    tmp_path: Path, name: str
-) -> None:
+def test_refusing_numpy_files_at_urls_shows_no_secrets(tmp_path: Path, name: str) -> None:
     url = f"memory://me:secret@host/{name}"
     with fsspec.open(url, "wb") as file:
         file.write(b"not looked at")

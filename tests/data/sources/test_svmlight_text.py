@@ -54,7 +54,7 @@ def test_what_scikit_learn_writes_is_read(tmp_path):
     assert np.array_equal(rows.labels, labels)
 
 
-def test_comments_blanks_queries_and_windows_line_ends_are_passed_over():
+def test_comments_blanks_queries_and_line_ends_are_skipped():
     text = b"# head\r\n\r\n 1 qid:7 1:2 \t 3:4 # tail 5:6\r\n   \n-1\n+1 2:.5"
     rows = parse(text)
     assert rows.labels.tolist() == [1, -1, 1]
