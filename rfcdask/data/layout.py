@@ -79,10 +79,21 @@ class Layout:
             return self.block_rows * csr_row_bytes(self.n_values / self.n_rows, self.dtype)
         return self.block_rows * self.n_columns * np.dtype(self.dtype).itemsize
 
-    @property
-    def chunks_per_block(self) -> int:
-        """Chunks of a full shard."""
-        return self.block_rows // self.chunk_rows
+    def chunk_rows_of(self, name: str) -> int:
+        """Return the rows of a chunk of X; of labels, all that are read with a part of X.
+
+        A chunk costs the more time the smaller it is, and a label has a byte or a few.
+        """
+        if name == "X":
+            return self.chunk_rows
+        row_bytes = self.n_columns * np.dtype(self.dtype).itemsize
+        if self.sparse:
+            return self.block_rows
+        return read_rows(self.block_rows, self.chunk_rows, row_bytes)
+
+    def chunks_of(self, name: str) -> int:
+        """Return the chunks of a full shard of an array."""
+        return self.block_rows // self.chunk_rows_of(name)
 
     def span(self, block: int) -> tuple[int, int]:
         """Return the first row of a block and the one after its last."""
@@ -172,7 +183,7 @@ def create_arrays(group: zarr.Group, layout: Layout, names: Iterable[str]) -> No
             name,
             shape=(layout.n_rows, *columns),
             dtype=np.dtype(layout.dtype if name == "X" else layout.label_dtype),
-            chunks=(layout.chunk_rows, *columns),
+            chunks=(layout.chunk_rows_of(name), *columns),
             shards=(layout.block_rows, *columns),
             compressors=codecs(layout.compressor),
         )

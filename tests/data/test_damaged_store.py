@@ -330,14 +330,18 @@ def test_all_is_on_the_disk_before_the_mark(tmp_path, monkeypatch):
 
 
 def test_the_manifest_stays_small(tmp_path):
-    """A store of 60 GB has some 80,000 chunks of X and as many of y."""
+    """A store of 60 GB has some 80,000 chunks of X."""
     from rfcdask.data.layout import plan_layout
     from rfcdask.data.manifest import Manifest, Seal, Shards
 
     layout = plan_layout(60 * 10**9 // 112, 28, "f4", label_dtype="u1")
-    seal = Seal(60 * 2**20, 2**32 - 1, (2**32 - 1,) * layout.chunks_per_block)
-    shards = Shards.of([seal] * layout.n_blocks)
-    made = Manifest(layout.n_rows, {}, {"X": shards, "y": shards})
+    shards = {
+        name: Shards.of(
+            [Seal(60 * 2**20, 2**32 - 1, (2**32 - 1,) * layout.chunks_of(name))] * layout.n_blocks
+        )
+        for name in ("X", "y")
+    }
+    made = Manifest(layout.n_rows, {}, shards)
     assert len(made.to_bytes()) < 10**6
     assert Manifest.from_bytes(made.to_bytes()).digest == made.digest
     ds = rf.ingest(np.eye(40), tmp_path / "a.zarr", block_size=1000)

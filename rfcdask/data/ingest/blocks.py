@@ -89,7 +89,7 @@ class WriteBlock:
             shard = _encode_shard(layout, name, block, values)
         self.plan.require_same_ingest()
         self.plan.location.write(shard_key(name, block), shard.data)
-        return seal_of(shard, layout.chunks_per_block)
+        return seal_of(shard, layout.chunks_of(name))
 
 
 def _encode_shard(layout: Layout, name: str, block: int, values: Array) -> Array:
@@ -106,7 +106,7 @@ def _encode_shard(layout: Layout, name: str, block: int, values: Array) -> Array
     return shard
 
 
-def holds_block(location: Location, block: int, n_chunks: int) -> bool:
+def holds_block(location: Location, block: int, layout: Layout) -> bool:
     """Whether a block has a record and its shards are, to the last byte, those of the record.
 
     Otherwise the record goes, so that the block is written again.
@@ -114,7 +114,8 @@ def holds_block(location: Location, block: int, n_chunks: int) -> bool:
     record = Journal(location).block(block)
     try:
         if record is not None and all(
-            seal_of(location.read(shard_key(name, block)), n_chunks, deep=True) == seal
+            seal_of(location.read(shard_key(name, block)), layout.chunks_of(name), deep=True)
+            == seal
             for name, seal in record.seals.items()
         ):
             files = record.files.items()
@@ -270,9 +271,9 @@ def write_blocks(
 
 def written_blocks(plan: WritePlan, progress: Any, client: Client | None) -> set[int]:
     """Return the blocks that an earlier attempt wrote and that are still whole; read them all."""
-    recorded, n_chunks = Journal(plan.location).recorded(), plan.layout.chunks_per_block
+    recorded = Journal(plan.location).recorded()
     phase, done = "checking blocks", set[int]()
-    tasks = (call_later(holds_block, plan.location, block, n_chunks) for block in recorded)
+    tasks = (call_later(holds_block, plan.location, block, plan.layout) for block in recorded)
     if not recorded:
         return done
     with (
