@@ -200,7 +200,7 @@ def codecs(compressor: str | None) -> list[Any]:
     return [*made[compressor], Crc32cCodec()]
 
 
-def encode_csr(layout: Layout, block: int, X: CSR) -> dict[str, bytes]:
+def encode_csr(layout: Layout, block: int, X: CSR) -> dict[str, memoryview]:
     """Return the files of a block by their names in the store; the same rows, the same bytes."""
     kept: dict[str, Any] = {}
     root = zarr.create_group(store=MemoryStore(kept), zarr_format=3)
@@ -215,7 +215,8 @@ def encode_csr(layout: Layout, block: int, X: CSR) -> dict[str, bytes]:
         )
         # A chunk of zeros is written too: left out, it could not be told from a lost one.
         array.with_config({"write_empty_chunks": True})[:] = values
-    return {name: data.to_bytes() for name, data in kept.items() if name.startswith(f"{place}/")}
+    found = {name: data for name, data in kept.items() if name.startswith(f"{place}/")}
+    return {name: data.as_numpy_array().data for name, data in found.items()}
 
 
 def canonical(X: Any) -> CSR:

@@ -38,6 +38,7 @@ from rfcdask.execution.executor import call_later, run_tasks
 from rfcdask.execution.failures import WorkerDiedError
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import CSR, Array, IntArray, Matrix, is_sparse
+from rfcdask.kernels.runtime import release_memory
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -76,6 +77,7 @@ class WriteBlock:
             Journal(location).record(block, record)
 
     def _write_csr(self, block: int, X: CSR) -> dict[str, tuple[int, str]]:
+        release_memory()  # the text and the parts of which the block was made
         with _ENCODING:
             files = encode_csr(self.plan.layout, block, X)
         self.plan.require_same_ingest()
