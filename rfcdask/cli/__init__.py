@@ -7,6 +7,8 @@ raises becomes one sentence on stderr and an exit code here.
 
 from __future__ import annotations
 
+import ast
+import json
 import os
 import re
 import signal
@@ -233,18 +235,35 @@ def sentence(error: BaseException, *, expected: bool = True) -> str:
     return text if expected or isinstance(error, MemoryError) else f"{type(error).__name__}: {text}"
 
 
-_ARGUMENT = re.compile(r"\b(nan|task|label|header|sparse|overwrite)=(?:'([\w-]+)'|(True|False))")
-_REMEDIES = re.compile(r"\b(label|delimiter|format|block_size|n_columns)=(?=[ ,:;.]|$)")
+_ARGUMENT = re.compile(
+    r"\b(nan|task|label|header|sparse|overwrite|zero_based|class_weight|n_columns|project)="
+    r"(?:'([\w-]+)'|(True|False)|(\d+))"
+)
+_REMEDIES = re.compile(
+    r"\b(label|delimiter|format|block_size|n_columns|columns|project|sparse|scale)="
+    r"(?=[ ,:;.]|$)"
+)
+_KINDS = re.compile(r"""\bcolumns=(\{(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[:, ])+\})""")
 
 
 def in_options(text: str) -> str:
     """Return a message whose remedies are arguments of Python with those that can be typed."""
 
     def option(found: re.Match[str]) -> str:
-        name, word, flag = found.groups()
-        return f"--{name} {word}" if word else f"--{'' if flag == 'True' else 'no-'}{name}"
+        name, word, flag, number = found.groups()
+        name = name.replace("_", "-")
+        if flag:
+            return f"--{'' if flag == 'True' else 'no-'}{name}"
+        return f"--{name} {word or number}"
 
-    text = _ARGUMENT.sub(option, text)
+    def file_of_kinds(found: re.Match[str]) -> str:
+        pairs = ast.literal_eval(found[1]).items()
+        line = ", ".join(
+            f'{json.dumps(name, ensure_ascii=False)} = "{kind}"' for name, kind in pairs
+        )
+        return f"--columns spec.toml (a file of the line columns = {{{line}}})"
+
+    text = _ARGUMENT.sub(option, _KINDS.sub(file_of_kinds, text))
     return _REMEDIES.sub(lambda found: "--" + found[1].replace("_", "-"), text)
 
 
@@ -315,7 +334,7 @@ def _plain_warnings() -> Iterator[None]:
     """Show a warning as one line, without the line of source that raised it."""
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        _say(f"Warning: {' '.join(str(message).split())}", fg="yellow")
+        _say(f"Warning: {in_options(' '.join(str(message).split()))}", fg="yellow")
 
     with warnings.catch_warnings():
         warnings.showwarning = show

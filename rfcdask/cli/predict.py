@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from rfcdask.cli import ReaderGoneError
+from rfcdask.cli import ReaderGoneError, in_options
 from rfcdask.cli import options as opt
 from rfcdask.cli.files import (
     check_data,
@@ -309,7 +309,7 @@ def _measured(saved: Any, X: Any, y: Any, client: Any) -> Any:
 
 def _score_text(result: dict[str, Any]) -> str:
     metric = result["metric"]
-    lines = [f"Warning: {said}" for said in result["warnings"]]
+    lines = [f"Warning: {in_options(said)}" for said in result["warnings"]]
     lines.append(f"{metric} {result['score']:.4f} on {result['rows']:,} rows")
     others = {name: v for name, v in result["metrics"].items() if name not in (metric, "r2")}
     lines += [f"{name.replace('_', ' '):<24} {value:.4g}" for name, value in others.items()]

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from rfcdask.cli import NO_FIT, on_interrupt
+from rfcdask.cli import NO_FIT, in_options, on_interrupt
 from rfcdask.cli import options as opt
 from rfcdask.cli.files import (
     check_data,
@@ -201,7 +201,7 @@ def _fitted_text(result: dict[str, Any]) -> str:
     parts = f"{result['n_components']} {result['map']} features, {result['learner']}"
     if result["map"] == "none":
         parts = f"{result['learner']} on {result['columns']} columns"
-    lines = [f"Warning: {said}" for said in result.get("warnings") or ()]
+    lines = [f"Warning: {in_options(said)}" for said in result.get("warnings") or ()]
     lines.append(f"{result['model']}: {parts}")
     if result.get("heldout_error") is not None:
         lines.append(f"kernel error on held-out pairs: {result['heldout_error']:.4g}")

@@ -181,8 +181,8 @@ def choose_columns(
         extra = match_columns(path, names, known).left_out
         if extra and wanted is None:
             raise DataError(
-                f"{path} has {quoted(extra)}, which {first} has not: pass columns= with the names "
-                "of the columns to take, or leave such columns out of the file."
+                f"{path} has {quoted(extra)}, which {first} has not: leave such columns out of the "
+                "file, or name those to take, in Python with columns=[...]."
             )
         left_out |= dict.fromkeys(extra)
     return Names(tuple(features), None, found, place, tuple(left_out))

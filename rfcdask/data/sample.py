@@ -264,7 +264,7 @@ def forget(estimator: Any, *private: str) -> None:
 
 
 def check_container(X: Any, name: str = "X") -> None:
-    """Raise for what would be read wrongly: a dask DataFrame whole, and values behind a mask."""
+    """Raise for what would be read wrongly: lazy frames whole, and values behind a mask."""
     if hasattr(X, "reader") and hasattr(X, "X"):
         raise TypeError(f"{name} is a data set: give its rows and labels, dataset.X and dataset.y.")
     meta = X._meta if isinstance(X, da.Array) else X
@@ -273,6 +273,8 @@ def check_container(X: Any, name: str = "X") -> None:
             f"{name} is a masked array, and a model would take what lies behind its mask for "
             f"values; fill it ({name}.filled(...), dask.array.ma.filled) or leave such rows out."
         )
+    if not isinstance(X, da.Array) and isinstance(getattr(X, "data", None), da.Array):
+        raise TypeError(f"{name} is a lazy {type(X).__name__} of xarray: pass {name}.data instead.")
     if hasattr(X, "to_dask_array"):
         raise TypeError(
             f"{name} is a dask {type(X).__name__}; put rfcdask.TableEncoder() before this step, "

@@ -48,7 +48,7 @@ def test_bad_input_is_one_sentence(name: str, files: Path, model: Path) -> None:
 MORE = {
     "ingest-no-label": ("ingest new.csv bad.zarr", "pass --label with one of"),
     "ingest-over-a-file": ("ingest data.csv new.csv --overwrite", "new.csv is no store"),
-    "synthesize-too-wide": ("synthesize criteo bad.zarr --rows 99", "pass project=250"),
+    "synthesize-too-wide": ("synthesize criteo bad.zarr --rows 99", "pass --project 250"),
     "tune-no-classes": ("tune new.csv --no-label", "no labels to judge by"),
     "tune-threads": ("tune store.zarr --scheduler tcp://x:1 --threads 2", "its own workers"),
     "fit-no-labels": ("fit new.csv bad --no-label", "no labels to learn from"),
@@ -399,6 +399,7 @@ def test_score_warns_first_of_a_class_never_predicted(call: Any, tmp_path: Path)
     assert fitted.stdout.startswith("Warning: Class 'rare' is never predicted")
     shown = call("score", "model", "data.csv", cwd=tmp_path).stdout.splitlines()
     assert shown[0].startswith("Warning: Class 'rare' is never predicted")
+    assert "fit with --class-weight balanced if" in shown[0]
     assert shown[1].startswith("accuracy 0.9")
     assert any(line.startswith("balanced accuracy") for line in shown)
     assert next(line for line in shown if line.startswith("rare")).split()[2:] == ["0.0%", "0.0%"]

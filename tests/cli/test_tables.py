@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from pyarrow import parquet as pq
 
 import rfcdask as rf
 from rfcdask.cli import main
@@ -138,3 +140,57 @@ def test_the_remedy_for_missing_labels_works(tmp_path: Path) -> None:
     code, out, err = call(*words, "--nan", "drop-unlabelled")
     assert code == 0, err
     assert "299 rows" in out
+
+
+ODD = 'it\'s {a} "b" = é'
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (
+            {"key": [f"k{i}" for i in range(200)], ODD: [f"m{i}" for i in range(200)]},
+            "is text with",
+        ),
+        ({"key": [[1, 2]] * 200, ODD: [b"x"] * 200}, "holds list<"),
+        ({ODD: ["1", "2"] * 99 + ["3", "many"]}, "found 'many'"),
+        ({"key": ["2024-01-31"] * 199 + ["soon"]}, "expected a date in column 'key', found 'soon'"),
+    ],
+    ids=["text", "lists", "number", "date"],
+)
+def test_the_remedy_for_kinds_of_columns_works(
+    table: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    """A message says columns={...} in Python, and here the line of a file that can be given."""
+    made = pa.table(table | {"x": [1, 2] * 100, "status": ["p", "q"] * 100})
+    path = tmp_path / "table.parquet"
+    pq.write_table(made, path)
+    if "found" in said:  # where values are text, what is a number is told by most of them
+        path = tmp_path / "table.csv"
+        made.to_pandas().to_csv(path, index=False)
+    words = ("ingest", path, tmp_path / "s.zarr", "--label", "status")
+    code, _, err = call(*words)
+    assert (code, list(tmp_path.glob("s.zarr*"))) == (2, [])
+    assert said in err
+    assert "columns={" not in err
+    line = err.partition("--columns spec.toml (a file of the line ")[2].partition("})")[0] + "}"
+    (tmp_path / "spec.toml").write_text(line, encoding="utf-8")
+    code, _, err = call(*words, "--columns", tmp_path / "spec.toml")
+    assert code == 0, err
+    if said == "is text with":
+        (tmp_path / "spec.toml").write_text(line.replace("drop", "category"), encoding="utf-8")
+        code, out, _ = call(*words, "--columns", tmp_path / "spec.toml", "--overwrite")
+        assert "hashed to 32 columns" in out
+
+
+def test_new_rows_of_another_kind_have_a_remedy_that_can_be_typed(
+    place: Path, tmp_path: Path
+) -> None:
+    """The kinds of a model are fixed: its commands have no --columns."""
+    new = customers(5, 9).astype({"age": str})
+    new.loc[3, "age"] = "old"
+    new.to_csv(tmp_path / "new.csv", index=False)
+    code, _, err = call("predict", place / "model", tmp_path / "new.csv")
+    assert code == 2
+    assert "line 5: expected a number in column 'age', found 'old': fix it, or leave" in err
+    assert "columns" not in err

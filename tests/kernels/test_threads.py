@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from rfcdask.kernels.runtime import available_cpus, map_tiles, one_blas_thread
+from rfcdask.kernels import runtime
+from rfcdask.kernels.runtime import available_cpus, map_tiles, one_blas_thread, release_memory
 
 
 def blas_threads() -> set[int]:
@@ -115,3 +116,14 @@ def test_tiles_within_tiles() -> None:
 
 def test_available_cpus_is_what_the_process_may_use() -> None:
     assert 1 <= available_cpus() <= 4096
+
+
+def test_memory_is_given_back_where_the_library_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    release_memory()
+    asked: list[int] = []
+    library = type("Library", (), {"malloc_trim": asked.append})
+    monkeypatch.setattr(runtime.ctypes, "CDLL", lambda name: library)
+    release_memory()
+    assert asked == [0]
+    monkeypatch.setattr(runtime.ctypes, "CDLL", lambda name: object())  # such as musl
+    release_memory()

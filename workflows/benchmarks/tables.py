@@ -4,7 +4,10 @@ The table is that of the tests: text, dates, 3 percent gaps, a class of 2 percen
 on rows of their own, read as they are in the file. Boosting is given all rows that the run is given
 (which holds a fifth of them out), dates as seconds, and the 250 commonest levels of each category.
 
+The table comes as CSV, as Parquet, or as a dask DataFrame, which a pipeline is fitted on instead.
+
     python workflows/benchmarks/tables.py --rows 300000
+    python workflows/benchmarks/tables.py --sources parquet,dask
 """
 
 from __future__ import annotations
@@ -19,14 +22,16 @@ import numpy as np
 import pandas as pd
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, recall_score
+from sklearn.pipeline import make_pipeline
 
 import rfcdask as rf
 from rfcdask.pipeline import run_job
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from tests.customers import UNIT, customers, write_customers
+from tests.customers import UNIT, customers, lazy_customers, write_customers
 
-WEIGHTED = {"label": "status", "class_weight": "balanced", "scoring": "balanced_accuracy"}
+WEIGHTED: dict[str, Any] = {"class_weight": "balanced", "scoring": "balanced_accuracy"}
+SIZE = 300
 MOST_LEVELS = 250
 TEST_UNITS = range(10_000, 10_006)
 """Units of rows that no run reaches."""
@@ -47,7 +52,8 @@ def measured(name: str, predicted: Any, truth: Any, seconds: float) -> None:
     """Print one line of the table."""
     rare = recall_score(truth, predicted, labels=["lost"], average=None)[0]
     values = (accuracy_score(truth, predicted), balanced_accuracy_score(truth, predicted), rare)
-    print(f"| {name} | {' | '.join(f'{value:.1%}' for value in values)} | {seconds:.0f} s |")
+    shares = " | ".join(f"{value:.1%}" for value in values)
+    print(f"| {name} | {shares} | {seconds:.0f} s |", flush=True)
 
 
 def main() -> None:
@@ -58,25 +64,23 @@ def main() -> None:
     parse.add_argument("--rows", type=int, default=300_000)
     parse.add_argument("--folder", type=Path, default=Path("tables"))
     parse.add_argument("--seeds", type=int, default=1, help="tables and runs to go over")
+    parse.add_argument("--sources", default="csv", help="some of csv, parquet and dask")
     given = parse.parse_args()
     given.folder.mkdir(exist_ok=True)
     print("| model | accuracy | balanced accuracy | found of the rare class | time |")
     print("|---|---|---|---|---|")
     for seed in range(given.seeds):
-        compare(given.folder, given.rows, seed)
+        compare(given.folder, given.rows, seed, given.sources.split(","))
 
 
-def compare(folder: Path, rows: int, seed: int) -> None:
+def compare(folder: Path, rows: int, seed: int, sources: list[str]) -> None:
     """Go over one table."""
-    path = write_customers(folder / f"table-{seed}.csv", rows, seed)
     test = pd.concat([customers(unit, seed=seed) for unit in TEST_UNITS], ignore_index=True)
-    start = time.perf_counter()
-    run = folder / f"run-{seed}"
-    few = {"methods": ["learned", "boosting"], "sizes": [300], "random_state": seed}
-    results = run_job(str(path), run, settings=WEIGHTED | few, scheduler="threads", overwrite=True)
-    seconds = time.perf_counter() - start
-    predicted = rf.load(run / "model").predict(test.drop(columns="status"))
-    measured(f"`rfcdask run`, {rows:,} rows", predicted, test["status"], seconds)
+    for source in sources:
+        if source == "dask":
+            fit_lazily(rows, seed, test)
+        else:
+            run_file(folder / f"table-{seed}.{source}", rows, seed, test)
     units = [customers(unit, seed=seed) for unit in range(-(-rows // UNIT))]
     seen = pd.concat(units, ignore_index=True).head(rows)
     start = time.perf_counter()
@@ -86,10 +90,36 @@ def compare(folder: Path, rows: int, seed: int) -> None:
     seconds = time.perf_counter() - start
     predicted = np.asarray(boosting.predict(for_boosting(test, seen)))
     measured("HistGradientBoosting on the raw table, in memory", predicted, test["status"], seconds)
+
+
+def fit_lazily(rows: int, seed: int, test: pd.DataFrame) -> None:
+    """Fit a pipeline on a dask DataFrame, and print how it does."""
+    table = lazy_customers(rows, seed)
+    start = time.perf_counter()
+    model = make_pipeline(
+        rf.TableEncoder(), rf.KernelClassifier(SIZE, random_state=seed, **WEIGHTED)
+    ).fit(table.drop(columns="status"), table["status"])
+    seconds = time.perf_counter() - start
+    predicted = model.predict(test.drop(columns="status"))
+    measured(f"a pipeline on a dask DataFrame, {rows:,} rows", predicted, test["status"], seconds)
+
+
+def run_file(path: Path, rows: int, seed: int, test: pd.DataFrame) -> None:
+    """Write the table, run on it, and print how the model and boosting in that run do."""
+    write_customers(path, rows, seed)
+    run = path.with_name(f"run-{path.suffix[1:]}-{seed}")
+    few = {"methods": ["learned", "boosting"], "sizes": [SIZE], "random_state": seed}
+    settings = {"label": "status"} | WEIGHTED | few
+    start = time.perf_counter()
+    results = run_job(str(path), run, settings=settings, scheduler="threads", overwrite=True)
+    seconds = time.perf_counter() - start
+    predicted = rf.load(run / "model").predict(test.drop(columns="status"))
+    measured(f"`rfcdask run {path.name}`, {rows:,} rows", predicted, test["status"], seconds)
     sample = results["boosting"]
     print(
         f"| HistGradientBoosting of that run, {sample['n_rows']:,} encoded rows | "
-        f"{sample['accuracy']:.1%} | {sample['balanced_accuracy']:.1%} | | |"
+        f"{sample['accuracy']:.1%} | {sample['balanced_accuracy']:.1%} | | |",
+        flush=True,
     )
 
 

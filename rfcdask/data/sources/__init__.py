@@ -101,7 +101,11 @@ def _unwrapped(source: Any) -> Any:
         return tuple(map(_unwrapped, source))
     if type(source).__module__.partition(".")[0] != "xarray":
         return source
-    return source.to_dask_dataframe() if hasattr(source, "data_vars") else source.data
+    if not hasattr(source, "data_vars"):
+        return source.data
+    frame = source.to_dask_dataframe()
+    # A dimension without values of its own would be a column of row numbers.
+    return frame[[name for name in frame.columns if name in source.variables]]
 
 
 def _is_frame(source: Any) -> bool:

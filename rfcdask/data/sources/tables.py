@@ -248,7 +248,7 @@ class Table(Source):
         wanted = [name for name, kind in self.kinds.items() if kind != "drop"]
         with track("looking at the columns", None, "rows", progress=options.progress) as report:
             for part, first, block in self._blocks(wanted, self.label):
-                with value_errors(part.place, first):
+                with value_errors(part.place, first, learned=not learn):
                     columns = convert_block(block, self.kinds, self.choices)
                 labels = self._labels(part, block)
                 bad = self._bad_rows(part, first, columns, labels, options.nan, unlabelled)

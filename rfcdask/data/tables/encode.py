@@ -65,21 +65,22 @@ class ValueKindError(DataError):
             self.remedy = "leave such rows out, or write the value as missing"
         super().__init__(f"row {row}: {self.said}: {self.remedy}.")
 
-    def at(self, where: str) -> DataError:
-        """Return the error with the name of the place."""
-        return DataError(f"{where}: {self.said}: {self.remedy}.")
+    def at(self, where: str, learned: bool) -> DataError:
+        """Return the error with the name of the place; kinds that are learned are given no more."""
+        remedy = "fix it, or leave such rows out" if learned else self.remedy
+        return DataError(f"{where}: {self.said}: {remedy}.")
 
     def __reduce__(self) -> Any:
         return DataError, (self.args[0],)
 
 
 @contextmanager
-def value_errors(place: Callable[[int], str], first: int) -> Iterator[None]:
+def value_errors(place: Callable[[int], str], first: int, learned: bool = True) -> Iterator[None]:
     """Name the place of a value that is not of its column's kind, in a block from row `first`."""
     try:
         yield
     except ValueKindError as error:
-        raise error.at(place(first + error.row)) from None
+        raise error.at(place(first + error.row), learned) from None
 
 
 def kind_of(column: Any, from_text: bool = False) -> str | None:
@@ -156,7 +157,9 @@ def as_kind(column: Any, name: str, kind: str, format: str | None = None) -> Any
 
 def _converted(column: Any, kind: str, format: str | None) -> Any:
     if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+        levels = column.dictionary  # of polars they are views of text, which Arrow cannot take from
+        levels = pc.cast(levels, pa.string()) if _is_text(levels.type) else levels
+        column = levels.take(column.indices)
     text = _is_text(column.type)
     if text:
         column = pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
@@ -382,7 +385,7 @@ def summarize_block(
     block: Any, kinds: Decided, choices: Choices, where: str, first: int = 0
 ) -> dict[str, Summary]:
     """Look at all columns of a block, whose first row is number `first` of `where`."""
-    with value_errors(partial("{}, row {}".format, where), first):
+    with value_errors(partial("{}, row {}".format, where), first, learned=False):
         return summarize_columns(convert_block(block, kinds, choices), kinds)
 
 

@@ -179,7 +179,8 @@ class Summary:
         """Number of levels, an estimate when there are many."""
         if self.levels is not None:
             return len(self.levels)
-        return int((_HASHES - 1) * 2.0**32 / (float(self.hashes[_HASHES - 1]) + 1))
+        about = int((_HASHES - 1) * 2.0**32 / (float(self.hashes[_HASHES - 1]) + 1))
+        return min(about, self.present)
 
 
 def _join_levels(a: dict[str, int], b: dict[str, int]) -> dict[str, int] | None:
@@ -318,9 +319,10 @@ def conclude_all(
     if free:
         drop = ", ".join(f"{name!r}: 'drop'" for name in free)
         faults = [
-            f"column {name!r} is text with {found[name].distinct:,} different values in "
-            f"{found[name].present:,} rows"
+            f"column {name!r} is text with {'about ' * (summary.levels is None)}"
+            f"{summary.distinct:,} different values in {summary.present:,} rows"
             for name in free
+            if (summary := found[name])
         ]
         remedy = f"leave out what tells rows apart with columns={{{drop}}}, or give 'category'"
         raise list_faults(where, faults, f"{remedy} for 'drop' to hash it")

@@ -287,7 +287,10 @@ def test_arrow_and_polars_frames_are_the_same() -> None:
     arrow = pa.Table.from_pandas(table, preserve_index=False)
     pd.testing.assert_frame_equal(encoded(arrow), wanted)
     polars = pytest.importorskip("polars")
-    pd.testing.assert_frame_equal(encoded(polars.DataFrame(arrow)), wanted)
+    frame_of_polars = polars.DataFrame(arrow)
+    pd.testing.assert_frame_equal(encoded(frame_of_polars), wanted)
+    levels = frame_of_polars.with_columns(polars.col("city").cast(polars.Categorical))
+    pd.testing.assert_frame_equal(encoded(levels), wanted)
 
 
 def test_other_types_of_arrow() -> None:
@@ -312,6 +315,18 @@ def test_other_types_of_arrow() -> None:
     assert fitted.spec_of_table().columns[4].center == 2.0
     assert np.isfinite(fitted.transform(table)).all()
     assert dict(fitted.describe())["none"] == "left out (every value is missing)"
+
+
+def test_levels_may_be_views_of_text() -> None:
+    """As those of polars, from which Arrow cannot take."""
+    levels = pa.array(["u", "v"], pa.string_view())
+    try:
+        levels.cast(pa.string())
+    except pa.ArrowNotImplementedError:
+        pytest.skip("this pyarrow cannot cast views of text")
+    codes = pa.array([0, None, 1], pa.uint32())
+    table = pa.table({"c": pa.DictionaryArray.from_arrays(codes, levels)})
+    assert list(encoded(table)) == ["c=u", "c=v", "c missing"]
 
 
 def test_dask_frames_are_lazy_and_give_the_same() -> None:
