@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
+import dask.dataframe as dd
 import pandas as pd
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pyarrow import parquet as pq
 
 import rfcdask as rf
 from rfcdask.cli import main
+from rfcdask.data import DataError
 from rfcdask.persist.models import load
 from tests.customers import customers, write_customers
 
@@ -60,6 +65,61 @@ def test_new_rows_are_read_as_those_before(place: Path) -> None:
     assert code == 0
     right = (customers(5, 80)["status"] == wanted).mean()
     assert f"accuracy {right:.4f} on 80 rows" in out
+
+
+FATES = st.sampled_from([*["keep"] * 9, "drop", "rename"])
+
+
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    st.lists(FATES, min_size=8, max_size=8),
+    st.permutations(range(9)),
+    st.booleans(),
+    st.sampled_from(["csv", "parquet", "frame", "dask"]),
+    st.integers(1, 5),
+)
+def test_any_change_of_columns_is_right_or_named(
+    place: Path,
+    tmp_path: Path,
+    fates: list[str],
+    order: list[int],
+    extra: bool,
+    source: str,
+    parts: int,
+) -> None:
+    rows = customers(5, 40).drop(columns="status")
+    model, fate = load(place / "model"), dict(zip(rows.columns, fates, strict=True))
+    gone = [name for name in fate if fate[name] != "keep"]
+    table = rows.drop(columns=[name for name in gone if fate[name] == "drop"])
+    table = table.rename(columns={name: f"{name}!" for name in gone})
+    table = table.assign(extra=1.5) if extra or table.empty else table
+    table = table[[table.columns[i] for i in order if i < table.shape[1]]]
+    new_rows = (place / "model", table, source, parts, tmp_path)
+    if not gone:
+        assert predicted(*new_rows) == model.predict(rows).tolist()
+        return
+    with pytest.raises(DataError, match="missing from") as said:
+        predicted(*new_rows)
+    assert all(repr(name) in str(said.value) for name in gone)
+
+
+def predicted(model: Path, table: Any, source: str, parts: int, folder: Path) -> list[str]:
+    """Predict from a file through the command line, or from a frame in Python."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "column 'extra' is left out")
+        if source == "dask":
+            lazy = dd.from_pandas(table, npartitions=parts)
+            return list(load(model).predict(lazy).compute(scheduler="sync"))
+        if source == "frame":
+            return list(load(model).predict(table))
+    path = folder / f"new.{source}"
+    table.to_csv(path, index=False) if source == "csv" else table.to_parquet(path)
+    code, out, err = call("predict", model, path, "-q")
+    if code:
+        raise DataError(err)
+    return out.split()[1:]
 
 
 def test_other_rows_are_refused_by_name(place: Path, tmp_path: Path) -> None:
@@ -183,9 +243,7 @@ def test_the_remedy_for_kinds_of_columns_works(
         assert "hashed to 32 columns" in out
 
 
-def test_new_rows_of_another_kind_have_a_remedy_that_can_be_typed(
-    place: Path, tmp_path: Path
-) -> None:
+def test_new_rows_of_another_kind_have_a_typed_remedy(place: Path, tmp_path: Path) -> None:
     """The kinds of a model are fixed: its commands have no --columns."""
     new = customers(5, 9).astype({"age": str})
     new.loc[3, "age"] = "old"

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.impute import SimpleImputer
@@ -91,6 +91,32 @@ def test_categories_are_those_of_scikit_learn(least: float) -> None:
         assert names == [f"city={level}" for level in encoder.categories_[0]]
     else:
         assert names[-1] == "city: other levels"
+
+
+maybe = st.one_of(st.none(), st.integers(-4000, 4000).map(lambda quarters: quarters / 4))
+level = st.sampled_from([None, "a", "b", "c", "d e", "é"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(maybe, level), min_size=2, max_size=60), st.integers(1, 5))
+def test_any_table_is_encoded_as_by_scikit_learn(rows: list[Any], least: int) -> None:
+    table = pd.DataFrame(rows, columns=["x", "c"]).astype({"x": float, "c": object})
+    there = table.notna()
+    assume(there.any().all())
+    found = encoded(table, min_frequency=least)
+    filled = SimpleImputer(add_indicator=True, strategy="median").fit_transform(table[["x"]])
+    scaled = StandardScaler().fit_transform(filled[:, :1])
+    np.testing.assert_allclose(found["x"], scaled[:, 0], rtol=1e-6, atol=1e-6)
+    assert ("x missing" in found) == (filled.shape[1] == 2) == (not there["x"].all())
+    if "x missing" in found:
+        np.testing.assert_array_equal(found["x missing"], filled[:, 1])
+    rare = "infrequent_if_exist"
+    encoder = OneHotEncoder(min_frequency=least, handle_unknown=rare, sparse_output=False)
+    wanted = encoder.fit_transform(table.loc[there["c"], ["c"]])
+    levels = found[[name for name in found if name.startswith(("c=", "c:"))]]
+    np.testing.assert_array_equal(levels[there["c"]], wanted)
+    assert not levels[~there["c"]].any(axis=None)
+    assert found.get("c missing", 0.0 * there["c"]).tolist() == (~there["c"]).tolist()
 
 
 def test_dates_turn_in_circles() -> None:
