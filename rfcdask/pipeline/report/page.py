@@ -142,7 +142,8 @@ def recommend(results: Results) -> dict[str, str]:
         saved = section(results, "model").get("method") == "none"
         return judge.linear_is_enough(linear, best, saved)
     if value is not None and not metric.as_good(best.accuracy or 0, value, tested):
-        return judge.boosting_is_better(value, best, boosted)
+        mine = metric.value(section(results, "model"))
+        return judge.boosting_is_better(value, best, boosted, mine)
     equal = [
         row
         for row in rows
@@ -338,23 +339,31 @@ class _Judge:
         if value is None:
             return ""
         return (
-            f"scikit-learn's gradient boosting on {_sample(boosted)} reaches "
+            f"Gradient boosting (scikit-learn's) on {_sample(boosted)} reaches "
             f"{self._percent(value)}."
         )
 
     def boosting_is_better(
-        self, value: float, best: Measured, boosted: Mapping[str, Any]
+        self, value: float, best: Measured, boosted: Mapping[str, Any], mine: float | None
     ) -> dict[str, str]:
-        """Recommend the neighbour."""
-        better = self.metric.words("more accurate", "better")
+        """Recommend the neighbour, or the model of all rows where that is as good after all."""
+        text = "Use gradient boosting (scikit-learn's HistGradientBoosting)."
         reason = (
-            f"On {_sample(boosted)}, in memory, it is {better} than every feature map"
+            f"On {_sample(boosted)}, in memory, it is "
+            f"{self.metric.words('more accurate', 'better')} than every feature map"
             f"{self._on_rows} ({self._percent(value)} against {self._percent(best.accuracy)} for "
             f"{best.sized}). It needs its rows in memory; of more rows than fit there, try whether "
             "a larger sample still helps, or take the model that was trained on all of them."
         )
-        sentences = [reason, self.against_linear(value), self.against_majority(value)]
-        text = "Use gradient boosting (scikit-learn's HistGradientBoosting)."
+        if mine is not None and mine >= value:
+            text = "Use the model that was saved."
+            reason = (
+                f"Trained on all rows it reaches {self._percent(mine)} on those held out. "
+                f"{self.against_boosting(value, boosted)} Of the compared maps, which learned from "
+                f"few rows too, {best.sized} reach {self._percent(best.accuracy)}."
+            )
+        top = max(value, value if mine is None else mine)
+        sentences = [reason, self.against_linear(top), self.against_majority(top)]
         return {"text": text, "reason": " ".join(filter(None, sentences))}
 
     def against_majority(self, accuracy: float) -> str:

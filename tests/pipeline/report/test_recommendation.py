@@ -208,9 +208,15 @@ def test_boosting_that_is_better_is_recommended() -> None:
     found = recommend(samples.results(comparison=rows, boosting=boosting))
     assert found["text"] == "Use gradient boosting (scikit-learn's HistGradientBoosting)."
     assert "On a sample of 50,000 rows, in memory, it is more accurate" in found["reason"]
+    model = {"method": "learned", "accuracy": 0.951}
+    saved = recommend(samples.results(comparison=rows, boosting=boosting, model=model))
+    assert saved["text"] == "Use the model that was saved."
+    assert "Trained on all rows it reaches 95.1% on those held out. Gradient" in saved["reason"]
+    assert "sample of 50,000 rows reaches 95.0%. Of the compared maps" in saved["reason"]
     worse = recommend(samples.results(comparison=rows, boosting=boosting | {"accuracy": 0.85}))
     assert worse["text"] == "Use 300 compressed features."
-    assert "gradient boosting on a sample of 50,000 rows reaches 85.0" in worse["reason"]
+    said = "Gradient boosting (scikit-learn's) on a sample of 50,000 rows reaches 85.0"
+    assert said in worse["reason"]
 
 
 def test_the_metric_that_is_named_decides() -> None:
