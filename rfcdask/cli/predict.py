@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import shutil
 import sys
 from collections.abc import Iterator
@@ -95,7 +96,7 @@ def predict(model: str, data: str, dest: str, output: str, overwrite: bool, **op
     """Write what MODEL predicts for the rows of DATA, in their order, to DEST.
 
     DEST ends in .csv, .npy or .zarr; - is CSV on stdout, and the default. Labels of DATA are not
-    looked at.
+    looked at. With --nan drop CSV has a column of the rows' numbers in DATA, counted from 0.
 
     \b
     Examples:
@@ -112,7 +113,10 @@ def predict(model: str, data: str, dest: str, output: str, overwrite: bool, **op
         rows_for(saved, data, options, client, labels=False) as dataset,
     ):
         lazy = _lazily(saved, dataset.X, output)
-        _write(lazy, _header(saved, output), dest, overwrite, client)
+        numbers = None
+        if options["nan"] == "drop" and "dropped_numbers" in dataset.attrs:
+            numbers = _numbers_without(dataset.attrs["dropped_numbers"])
+        _write(lazy, _header(saved, output), dest, overwrite, client, numbers)
     if dest != "-":
         note(f"{dest}: {lazy.shape[0]:,} rows")
 
@@ -162,16 +166,29 @@ def _target_names(saved: Any) -> list[str]:
     return list(known) if isinstance(known, list) else [str(n) for n in range(k)]
 
 
-def _write(lazy: Any, header: list[str], dest: str, overwrite: bool, client: Any) -> None:
+def _numbers_without(left_out: Any) -> Iterator[int]:
+    """Count the rows of a file but for those that are left out."""
+    gone = {*left_out.tolist()}
+    return (number for number in itertools.count() if number not in gone)
+
+
+def _write(
+    lazy: Any,
+    header: list[str],
+    dest: str,
+    overwrite: bool,
+    client: Any,
+    numbers: Iterator[int] | None,
+) -> None:
     if dest == "-":
         try:
-            _write_csv(sys.stdout, lazy, header, client)
+            _write_csv(sys.stdout, lazy, header, client, numbers)
             sys.stdout.flush()
         except BrokenPipeError:
             raise ReaderGoneError from None
     elif dest.endswith(".csv"):
         with whole_file(dest, overwrite=overwrite) as file:
-            _write_csv(file, lazy, header, client)
+            _write_csv(file, lazy, header, client, numbers)
     elif dest.endswith(".npy"):
         with whole_file(dest, overwrite=overwrite, mode="wb") as file:
             _write_npy(file, lazy, client)
@@ -186,12 +203,14 @@ def _blocks(lazy: Any, client: Any) -> Iterator[Any]:
     yield from fold_blocks([lazy], lambda _, block, index: block[0], None, client, "predicting")
 
 
-def _write_csv(file: Any, lazy: Any, header: list[str], client: Any) -> None:
+def _write_csv(
+    file: Any, lazy: Any, header: list[str], client: Any, numbers: Iterator[int] | None
+) -> None:
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(header)
+    writer.writerow(header if numbers is None else ["row", *header])
     for block in _blocks(lazy, client):
-        rows = block.tolist()
-        writer.writerows(rows if block.ndim == 2 else ([value] for value in rows))
+        rows = block.reshape(len(block), -1).tolist()
+        writer.writerows(rows if numbers is None else ([next(numbers), *row] for row in rows))
 
 
 def _write_npy(file: Any, lazy: Any, client: Any) -> None:

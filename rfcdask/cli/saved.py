@@ -114,7 +114,16 @@ def rows_for(
 
     def read(place: Path) -> Any:
         before = _as_before(data, like, given, labels, saved.table)
-        return _read_file(data, place, before, like, labels)
+        dropped: list[Any] = []
+
+        def check(survey: Any) -> None:
+            dropped.append(survey.dropped)
+            if "check" in before:
+                before["check"](survey)
+
+        dataset = _read_file(data, place, before | {"check": check}, like, labels)
+        dataset.attrs["dropped_numbers"] = dropped[-1]
+        return dataset
 
     with opened_data(data, options, client, read) as dataset:
         _check_table(dataset, data, saved.table)

@@ -9,7 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,33 @@ DASHBOARD = "127.0.0.1:0"
 _ADDRESS = re.compile(r"[^/\\\s]+:\d+")
 
 
-@contextmanager
+class Connection(AbstractContextManager[Any]):
+    """What `connect` returns: it begins with the ``with`` statement, and says so without one."""
+
+    def __init__(self, work: AbstractContextManager[Any]) -> None:
+        self._work, self._begun = work, False
+
+    def __enter__(self) -> Any:
+        self._begun = True
+        return self._work.__enter__()
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._work.__exit__(*error)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"there is no {name!r} yet: {_WITH}", name=name, obj=self)
+
+    def __del__(self) -> None:
+        if not self._begun:
+            warnings.warn(f"nothing is connected: {_WITH}", stacklevel=2)
+
+
+_WITH = (
+    "rfcdask.connect lasts as long as a with statement, so write 'with rfcdask.connect(...) as "
+    "client:' around the work; a distributed.Client of your own is used as it is."
+)
+
+
 def connect(
     where: Any = "local",
     *,
@@ -44,7 +70,7 @@ def connect(
     security: Any = None,
     timeout: str | float = TIMEOUT,
     dashboard_address: str = DASHBOARD,
-) -> Iterator[Any]:
+) -> Connection:
     """Work on a cluster, or on the threads of this process, while the block runs.
 
     What was started here is closed at the end, also after an error or Ctrl-C. A cluster that was
@@ -73,10 +99,11 @@ def connect(
     dashboard_address : str
         Where a local cluster shows its dashboard; any free port of this machine by default.
 
-    Yields
-    ------
-    distributed.Client or None
-        The client, which is also the current one; None with ``"threads"``.
+    Returns
+    -------
+    Connection
+        For a ``with`` statement, which gives the client, also the current one; None with
+        ``"threads"``.
 
     Examples
     --------
@@ -85,6 +112,20 @@ def connect(
     ...     client is None
     True
     """
+    own = (n_workers, threads_per_worker, memory_limit)
+    return Connection(_connected(where, *own, security, timeout, dashboard_address))
+
+
+@contextmanager
+def _connected(
+    where: Any,
+    n_workers: int | None,
+    threads_per_worker: int | None,
+    memory_limit: Any,
+    security: Any,
+    timeout: str | float,
+    dashboard_address: str,
+) -> Iterator[Any]:
     target = chosen_scheduler(where)
     with ExitStack() as stack:
         if hasattr(target, "scheduler_info") and hasattr(target, "submit"):  # a client

@@ -332,3 +332,13 @@ def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
     assert process.returncode == 1
     assert out == ""
     assert "if __name__ == '__main__':" in err.splitlines()[-1]
+
+
+def test_connect_without_with_says_what_to_do() -> None:
+    with pytest.warns(UserWarning, match=r"nothing is connected: .*'with rfcdask\.connect"):
+        rf.connect("threads")
+    connection = rf.connect("threads")
+    with pytest.raises(AttributeError, match=r"no 'submit' yet: .*'with rfcdask\.connect"):
+        connection.submit(len, ())
+    with connection as client:
+        assert client is None
