@@ -195,6 +195,13 @@ class RunFolder:
             )
 
     def _taken(self) -> Exception:
+        try:  # nothing can be done here while another process works here, so that comes first
+            with self.locked():
+                pass
+        except RunExistsError as busy:
+            return busy
+        except OSError:  # a folder that nobody can write to
+            pass
         if self.to_resume is not self:
             return UnfinishedRunError(
                 f"{self.aside.path} holds an unfinished run that is to replace the finished one in "

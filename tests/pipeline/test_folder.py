@@ -108,6 +108,15 @@ def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
         assert folder.path.is_dir()
 
 
+def test_that_a_folder_is_busy_comes_before_what_to_do_with_it(tmp_path: Path) -> None:
+    folder = RunFolder.at(tmp_path)
+    write_json(folder.begun, {})
+    with folder.locked(), pytest.raises(RunExistsError, match="another process"):
+        folder.require_free(overwrite=False)
+    with pytest.raises(UnfinishedRunError, match="--resume"):
+        folder.require_free(overwrite=False)
+
+
 @pytest.mark.parametrize("text", ["[" * 10**6, "[]", "3", '"text"', '{"a": 1}', "\x00", ""])
 def test_odd_records_of_a_run_are_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "01-data.json"

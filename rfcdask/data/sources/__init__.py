@@ -99,6 +99,11 @@ def _unwrapped(source: Any) -> Any:
     """Return what an array or a data set of xarray holds: an array, lazy or not, or a frame."""
     if isinstance(source, tuple):
         return tuple(map(_unwrapped, source))
+    if type(source).__name__ == "LazyFrame":
+        raise DataError(
+            "a LazyFrame of polars cannot be read in parts: pass frame.collect(), or write it with "
+            "frame.sink_parquet(path) and give that path."
+        )
     if type(source).__module__.partition(".")[0] != "xarray":
         return source
     if not hasattr(source, "data_vars"):

@@ -313,6 +313,9 @@ def test_arrow_and_polars_frames_are_the_same() -> None:
     arrow = pa.Table.from_pandas(table, preserve_index=False)
     pd.testing.assert_frame_equal(encoded(arrow), wanted)
     polars = pytest.importorskip("polars")
+    lazy = polars.DataFrame({"a": [1.0, 2.0], "y": [0, 1]}).lazy()
+    with pytest.raises(DataError, match=r"frame\.collect\(\)"):
+        rf.ingest(lazy, "never.zarr", label="y")
     frame_of_polars = polars.DataFrame(arrow)
     pd.testing.assert_frame_equal(encoded(frame_of_polars), wanted)
     levels = frame_of_polars.with_columns(polars.col("city").cast(polars.Categorical))
