@@ -33,6 +33,18 @@ def digits(J: int = 200) -> tuple[Array, Array, Array, Array]:
     return Z[train], y[train], Z[test], y[test]
 
 
+def test_few_rows_choose_the_same_penalty_whichever_are_held_out() -> None:
+    rng = np.random.default_rng(0)
+    w, rng = rng.normal(size=40) / np.sqrt(40), np.random.default_rng(1)
+    X = rng.normal(size=(520, 40))
+    y = (X @ w + 1.5 * rng.normal(size=520) > 0).astype(int)
+    models = [
+        rf.SGDClassifier(alphas=[0.3, 1e-4], epochs=20, random_state=seed).fit(X, y)
+        for seed in range(0, 80, 10)
+    ]
+    assert {model.alpha_ for model in models} == {0.3}
+
+
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 def test_as_accurate_as_liblinear(loss: str) -> None:
     Z, y, Z_test, y_test = digits()

@@ -42,8 +42,9 @@ class SGDClassifier(LinearClassifierMixin, BaseSGD):
         at once, on the same features, and takes the one with the smallest loss on rows held out:
         `validation_fraction` of them, at most 10,000. After 262,144 rows, or a sixteenth of all
         that are learned from, the worse half of the models is dropped, after twice as many half
-        of those left. Where there are fewer than 100,000 rows, the model is then trained again on
-        all of them; where there are too few to hold any out, C is 8.
+        of those left. Where fewer than 1,000 rows are held out, others in their place judge the two
+        best again, up to four times. Where there are fewer than 100,000 rows, the model is then
+        trained again on all of them; where there are too few to hold any out, C is 8.
     alphas : sequence of float, optional
         The penalties to choose from in that way.
     epochs : int or "auto"

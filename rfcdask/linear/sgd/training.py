@@ -242,6 +242,8 @@ class TrainingLoop:
         Losses of the epochs that are over.
     preconditioner : Preconditioner or None
         Estimated on the blocks where none is set before `run`.
+    held_out : array
+        What was wrong with each penalty that is left on the rows held out, in the last epoch.
     best : TrainingState or None
         After the epoch with the best score on rows held out, where training ends early by one.
     checkpoint : Checkpoint or None
@@ -264,6 +266,7 @@ class TrainingLoop:
         self.executor, self.blocks, self.config = executor, blocks, config
         self.state, self.progress = state, progress
         self.history: History = []
+        self.held_out = np.zeros(0)
         self.mixed = blocks_mixed(len(blocks), blocks.nbytes, config.chains)
         self.ahead = max(self.mixed * config.chains, executor.threads)
         self._held: dict[int, Handle] = {}  # blocks that the first epoch begins with
@@ -369,7 +372,7 @@ class TrainingLoop:
         check_mean_weight(state.rows, sum(self.blocks.rows))
         entry = {"epoch": float(epoch + 1), "loss": state.loss / max(state.rows, 1e-300)}
         if state.held_out_rows:
-            values = held_out_values(state, self.config)
+            values = self.held_out = held_out_values(state, self.config)
             best = int(np.nanargmin(values))
             losses = np.atleast_1d(state.held_out_loss) / state.held_out_rows
             entry["held_out_loss"] = float(losses[best])
