@@ -94,6 +94,12 @@ class ProjectedBlock:
         map_tiles(fill, range(0, X.shape[0], _TILE), n_threads)
         return out
 
+    def times(self, matrix: Array) -> ProjectedBlock:
+        """Return what evaluates these columns times a matrix, ``Z (P M)``, without making them."""
+        assert isinstance(self.projection, GaussianProjection)
+        product = (self.projection.matrix @ matrix).astype(self.projection.matrix.dtype)
+        return ProjectedBlock(self.candidates, GaussianProjection(product), matrix.shape[1])
+
 
 def build_projected(
     projection: str, n_outputs: int, drawn: DrawArguments, seed: int, dtype: np.dtype

@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import dask
 import dask.config
 import numpy as np
 from sklearn.pipeline import Pipeline
@@ -48,6 +49,9 @@ REPEATS, IMPORTANCE_ROWS, VISITS = 3, 5000, 1_000_000
 """How often columns are permuted, on how many rows, and how many rows are predicted for it."""
 CONFIRM_FROM = 2000
 """From so many held-out rows on, half of them confirm what the other half chose."""
+FEW_BYTES = 2**20
+"""Rows up to this size are trained on in this process: in each of up to 200 epochs the tasks of a
+cluster would take many times as long as what they do."""
 LINEAR_EPOCHS = 5
 """Passes of the linear model on sparse columns."""
 
@@ -245,7 +249,10 @@ def train(run: Context) -> dict[str, Any]:
 
     Features that learn do so with the model.
     """
-    used, X, steps = run.used, run.train.X, _steps_before(run)
+    used, X, y, steps = run.used, run.train.X, run.train.y, _steps_before(run)
+    few = X.nbytes <= FEW_BYTES
+    if few:
+        X, y = dask.compute(X, y)
     features: Any = None
     if used["method"] != "none" and not run.learns_features:
         features = load(map_path(run, used["method"], run.n_components))
@@ -254,7 +261,9 @@ def train(run: Context) -> dict[str, Any]:
     start = time.perf_counter()
     learned: dict[str, Any] = {}
     if used["learner"] != "none" or run.learns_features:
-        learner = make_learner(run).fit(X, run.train.y, client=run.client)
+        learner = make_learner(run)
+        with dask.config.set({"scheduler": "threads"} if few else {}):
+            learner.fit(X, y, client=None if few else run.client)
         if "checkpoint" in learner.get_params():
             learner.set_params(checkpoint=None)  # a path of this run is no part of the model
         if (held := run.calibration_rows) is not None:

@@ -294,7 +294,9 @@ class RowTarget:
             return self._compute(rows, columns)
         if isinstance(rows, slice):
             return np.array(self._matrix[rows, columns])
-        return _gather_block(self._matrix, rows, np.asarray(columns))
+        out = np.empty((len(rows), len(columns)), self.dtype)  # type: ignore[arg-type]
+        _gather(self._matrix, rows, columns, out)
+        return out
 
     def _compute(self, rows: slice | IntArray, columns: slice | IntArray) -> Array:
         if self.kernel is not None:
@@ -327,16 +329,12 @@ class RowTarget:
         return np.asarray(sum(part[:, rows].T @ part[:, columns] for part in parts))
 
 
-def _gather_block(matrix: Array, rows: IntArray, columns: IntArray) -> Array:
-    """Return ``matrix[rows][:, columns]``, tiles of rows side by side."""
-    out = np.empty((len(rows), len(columns)), matrix.dtype)
-
-    def fill(start: int) -> None:
-        some = rows[start : start + _GATHERED]
-        np.take(matrix[some], columns, axis=1, out=out[start : start + _GATHERED], mode="clip")
-
-    map_tiles(fill, range(0, len(rows), _GATHERED))
-    return out
+@compiled()
+def _gather(matrix: Array, rows: IntArray, columns: IntArray, out: Array) -> None:
+    for i in range(len(rows)):
+        row = matrix[rows[i]]
+        for j in range(len(columns)):
+            out[i, j] = row[columns[j]]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 from rfcdask.kernels.arrays import Array, IntArray, Matrix, is_sparse
 from rfcdask.kernels.hot_loop import cosine_and_sine
 from rfcdask.kernels.runtime import map_tiles, one_blas_thread
-from rfcdask.selection.candidates import RowTarget, slices, sum_of_squares
+from rfcdask.selection.candidates import RowTarget, slices, sum_of_squares, symmetric
 from rfcdask.selection.objective import Track, untracked
 
 BATCH = 1000  # rows per mini-batch, all pairs of which make one gradient
@@ -27,6 +27,7 @@ DECAYS = (0.9, 0.99)  # Adam's decay of the mean gradient and of the mean square
 CHECK_EVERY = 10  # steps from one look at the held-out error to the next
 _TILE = 128
 _FREQUENCY_TILE = 64
+_PAIR_TILE = 200
 
 
 @dataclass(frozen=True)
@@ -147,8 +148,7 @@ def refine(
         for step in range(1, n_steps + 1):
             # In order, since neighbours in memory are gathered faster.
             batch = np.sort(rng.choice(n_rows, min(BATCH, n_rows), replace=False))
-            T = _without_diagonal(training.target.block(batch, batch))
-            gradient = _gradient(features, training.X[batch], T)
+            gradient = _gradient(features, training, batch)
             features = adam.moved(features, gradient, step, n_steps)
             if step % CHECK_EVERY == 0 or step == n_steps:
                 error = heldout_error(features, heldout.X, target)
@@ -161,7 +161,7 @@ def refine(
 
 
 def _gradient(
-    features: FeatureParameters, X: Matrix | CentredCSR, target: Array
+    features: FeatureParameters, training: RowsWithTarget, batch: IntArray
 ) -> tuple[Array, Array, Array]:
     """Return the gradient of mean (Z Z^T - T)^2 over pairs, by turns, phases and scales.
 
@@ -170,14 +170,22 @@ def _gradient(
     ``s sin(v)``. So the gradient by its scale is the sum over rows of dz cos(v), and by its angles
     it is ``-dz s sin(v)``. The common factors are applied at the end, to the small arrays.
     """
-    n = X.shape[0]
+    X, n = training.X[batch], len(batch)
     cosine, sine = features.evaluate(X)
     Z = _outputs(features, cosine, sine)
+
+    def residual(rows: slice, columns: slice) -> Array:
+        E = Z[rows] @ Z[columns].T
+        E -= training.target.block(batch[rows], batch[columns])
+        return np.asarray(E)
+
+    E = symmetric(residual, n, _PAIR_TILE, np.dtype(np.float32))
+    np.fill_diagonal(E, 0)
     angles = np.empty_like(cosine)
     scales = np.empty_like(cosine)
 
     def fill(rows: slice) -> None:
-        dZ = _residual(Z, rows, target[rows]) @ Z
+        dZ = E[rows] @ Z
         by_cosine, by_sine = np.split(dZ, 2, axis=1) if features.paired else (dZ, None)
         scales[rows] = by_cosine * cosine[rows]
         angles[rows] = by_cosine * -sine[rows]

@@ -54,6 +54,26 @@ def test_all_methods_on_real_digits() -> None:
     assert all(row["model_bytes"] > 0 and row["microseconds_per_row"] > 0 for row in table)
 
 
+@pytest.mark.parametrize("kind", ["classes", "two classes", "numbers", "targets"])
+def test_a_projected_map_is_scored_as_if_its_columns_were_made(kind: str) -> None:
+    X, y = digits()
+    wanted: Any = {"two classes": y % 2, "numbers": y / 3, "targets": np.c_[y / 3, y / 7]}.get(
+        kind, y
+    )
+    data = Split(X[:600], wanted[:600], X[600:], wanted[600:])
+    judge = Judge.of(wanted, None)
+    fitted = rf.JLFeatures(30, n_candidates=400, gamma=0.02, random_state=0).fit(data.X)
+    made = []
+    fitted.transform = lambda rows: made.append(len(rows)) or rf.JLFeatures.transform(fitted, rows)
+    row = measure("jl", 30, fitted, 0.0, None, data, judge, 0, n_points=50)
+    model = judge.ridge().fit(rf.JLFeatures.transform(fitted, data.X), data.y)
+    Z = rf.JLFeatures.transform(fitted, data.test)
+    assert row[judge.scoring] == pytest.approx(model.score(Z, data.labels), abs=1e-3)
+    assert made[0] == 600  # of the rows held out they are made to take the time, and no more
+    assert len(data.test) in made[1:5]
+    assert len(made) == 5
+
+
 def test_figures_are_those_of_the_map_on_rows_held_out() -> None:
     X, y = digits()
     table = rf.compare(X, y, ["random"], n_components=50, gamma=0.02, random_state=3)

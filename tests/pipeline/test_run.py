@@ -12,6 +12,7 @@ from sklearn.linear_model import RidgeClassifier as SklearnRidge
 from sklearn.metrics import confusion_matrix
 
 import rfcdask as rf
+from rfcdask.execution.cluster import current_client
 from rfcdask.pipeline import comparable, run_job
 from tests.pipeline.helpers import SMALL, results_of
 
@@ -119,6 +120,22 @@ def test_workers_change_nothing_and_seeds_do(
     wanted = [row for row in other["comparison"] if row["method"] == "random"]
     for row, before in zip(seeded["comparison"], wanted, strict=True):
         assert row["accuracy"] != before["accuracy"]
+
+
+def test_few_rows_are_trained_on_without_the_cluster(
+    tmp_path: Path, cluster_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients = []
+    fit = rf.KernelClassifier.fit
+
+    def watched(model: Any, X: Any, y: Any, client: Any = None) -> Any:
+        clients.append(current_client(client))
+        return fit(model, X, y, client=client)
+
+    monkeypatch.setattr(rf.KernelClassifier, "fit", watched)
+    asked = SMALL | {"methods": ["learned"], "method": "learned", "sizes": [20]}
+    run_job(None, tmp_path / "run", settings=asked, scheduler=cluster_client)
+    assert clients == [None, None]  # of the comparison, and of the final model
 
 
 def test_a_width_is_tuned_on_training_rows(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def plain_loss(parameters: list[np.ndarray], paired: bool, X: np.ndarray, T: np.
 def test_gradient_equals_finite_differences(paired: bool, sparse: bool, labels: bool) -> None:
     rows = some_rows(150, 5, 1, sparse=sparse, labels=labels)
     features = start(5, 7, paired)
-    found = module._gradient(features, rows.X, rows.whole_target())
+    found = module._gradient(features, rows, np.arange(150))
     X = in_float64(rows.X)
     T = exact_kernel("rbf", X, X, GAMMA)
     if labels:
@@ -184,14 +184,14 @@ def test_batches_are_smaller_than_the_rows(monkeypatch: pytest.MonkeyPatch) -> N
     whole = module._gradient
 
     def watched(
-        features: FeatureParameters, X: np.ndarray, target: np.ndarray
+        features: FeatureParameters, rows: RowsWithTarget, batch: np.ndarray
     ) -> tuple[np.ndarray, ...]:
-        sizes.append((X.shape[0], *target.shape))
-        return whole(features, X, target)
+        sizes.append(len(batch))
+        return whole(features, rows, batch)
 
     monkeypatch.setattr(module, "_gradient", watched)
     found = run(steps=40)
-    assert sizes == [(50, 50, 50)] * 40
+    assert sizes == [50] * 40
     assert found.error_after < found.error_before
 
 

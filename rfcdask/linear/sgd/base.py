@@ -253,13 +253,13 @@ class BaseSGD(EpochModel):
         best = np.argsort(first.held_out, kind="stable")[:2]
         sums, left = first.held_out[best], config.left(first.state)
         alphas = tuple(config.penalties[left[k]] for k in best)
-        for number in range(1, min(MOST_JUDGED, int(-(-JUDGED_ROWS // held)))):
+        for turn in range(1, min(MOST_JUDGED, int(-(-JUDGED_ROWS // held)))):
             other = replace(
                 config,
                 alphas=alphas,
                 decide_at=np.inf,
                 n_steps=config.n_steps / 2,
-                seed=config.seed + number,
+                seed=config.seed + turn,
             )
             start = TrainingState.zero(self.n_features_in_, len(alphas) * config.n_outputs)
             loop = TrainingLoop(executor, blocks, other, start, self.progress)
