@@ -8,7 +8,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import dask
 import dask.config
 import numpy as np
 from sklearn.pipeline import Pipeline
@@ -252,7 +251,7 @@ def train(run: Context) -> dict[str, Any]:
     used, X, y, steps = run.used, run.train.X, run.train.y, _steps_before(run)
     few = X.nbytes <= FEW_BYTES
     if few:
-        X, y = dask.compute(X, y)
+        X, y = X.compute(), y.compute()
     features: Any = None
     if used["method"] != "none" and not run.learns_features:
         features = load(map_path(run, used["method"], run.n_components))
