@@ -24,6 +24,7 @@ from rfcdask.evaluation.compare import (
 )
 from rfcdask.evaluation.evaluate import Evaluation, measured
 from rfcdask.evaluation.importance import permutation_importance
+from rfcdask.execution.executor import compute
 from rfcdask.execution.progress import Reporter, track
 from rfcdask.features import METHODS, NEIGHBOURS
 from rfcdask.linear import (
@@ -251,7 +252,7 @@ def train(run: Context) -> dict[str, Any]:
     used, X, y, steps = run.used, run.train.X, run.train.y, _steps_before(run)
     few = X.nbytes <= FEW_BYTES
     if few:
-        X, y = X.compute(), y.compute()
+        X, y = compute(X, run.client), None if y is None else compute(y, run.client)
     features: Any = None
     if used["method"] != "none" and not run.learns_features:
         features = load(map_path(run, used["method"], run.n_components))

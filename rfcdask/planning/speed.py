@@ -48,6 +48,7 @@ HANDLING, COMPARING = 4.0, 1.7
 HANDLING_ROWS = 1.3  # the same where no features are made beside learning
 GUESSING = 1.4  # what columns cost with the entries that are computed to guess them
 PASS = 20  # what going over a value in memory costs, in multiplications of a matrix product
+TIMED_PROJECTIONS = 8000  # rows that a comparison projects to take the time
 PICK_CANDIDATES = 1000  # for so many candidates `Rates.pick` is measured
 PROBE_VALUES = 4_000_000  # feature values that are computed to see how fast that goes
 _PROBE_ROWS, _PROBE_STEPS = 1000, 4
@@ -160,8 +161,10 @@ def _one_map(work: Workload, method: str, rates: Rates, place: Resources, probed
         visits += trial_visits(visits) + min(START_VISITS, visits)
         found += visits * rates.learn_features * j / probed
     elif method == "jl":
-        evaluate = rates.evaluate * work.n_candidates / probed
-        found += rows * 2 * work.n_candidates * j / rates.products
+        # Rows held out are scored without being projected, and few are timed.
+        projected = work.compare_rows + work.error_rows + TIMED_PROJECTIONS
+        evaluate, rows = rates.evaluate * work.n_candidates / probed, projected + n
+        found += projected * 2 * work.n_candidates * j / rates.products
     elif method.startswith("nystroem"):
         found += rows * 2 * j * (j + p) / rates.products + 10 * j**3 / rates.products
         if method == "nystroem-rpcholesky":

@@ -33,7 +33,7 @@ def digits(J: int = 200) -> tuple[Array, Array, Array, Array]:
     return Z[train], y[train], Z[test], y[test]
 
 
-def test_few_rows_choose_the_same_penalty_whichever_are_held_out() -> None:
+def test_few_rows_choose_one_penalty_whichever_are_held_out() -> None:
     rng = np.random.default_rng(0)
     w, rng = rng.normal(size=40) / np.sqrt(40), np.random.default_rng(1)
     X = rng.normal(size=(520, 40))
