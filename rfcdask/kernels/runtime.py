@@ -171,12 +171,13 @@ _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # their numbers in glibc's malloc.h
 
 @cache
 def reuse_freed_memory() -> bool:
-    """Let a worker of Dask reuse the memory of arrays up to 32 MiB; returns whether it does now.
+    """Let a worker of Dask reuse the memory of arrays up to 16 MiB; returns whether it does now.
 
     Dask starts workers with ``MALLOC_TRIM_THRESHOLD_=65536``. With it glibc no longer adapts to the
     sizes that are asked for: each array above 128 KiB is mapped by the system, page by page, and
-    unmapped again, which took up to half of the CPU time of training. The limits set here are those
-    that glibc comes to by itself in any other process. Another value of the variable is the user's.
+    unmapped again, which took up to half of the CPU time of training. The limits set here are half
+    of what glibc may come to by itself in any other process, so that little is kept. Another value
+    of the variable is the user's.
     """
     if os.environ.get("MALLOC_TRIM_THRESHOLD_") != "65536":
         return False
@@ -184,7 +185,7 @@ def reuse_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):  # another C library
         return False
-    return bool(mallopt(_MMAP_THRESHOLD, 2**25) and mallopt(_TRIM_THRESHOLD, 2**26))
+    return bool(mallopt(_MMAP_THRESHOLD, 2**24) and mallopt(_TRIM_THRESHOLD, 2**25))
 
 
 def available_cpus() -> int:
