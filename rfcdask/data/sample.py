@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask.array as da
@@ -21,7 +22,7 @@ from rfcdask.data.columns import match_columns, quoted
 from rfcdask.data.errors import DataError
 from rfcdask.data.reader import Reader
 from rfcdask.execution.cluster import current_client, local_threads
-from rfcdask.execution.dask_internals import layer_options
+from rfcdask.execution.dask_internals import layer_options, places_of_blocks
 from rfcdask.execution.executor import call_later, compute, run_tasks
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import (
@@ -31,7 +32,9 @@ from rfcdask.kernels.arrays import (
     Matrix,
     NotFiniteError,
     as_csr,
+    check_block,
     check_finite,
+    check_sparse,
     is_sparse,
 )
 
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
 log = logging.getLogger(__name__)
+_CHECKED = "checked-"
+"""What the names of arrays begin with whose blocks are looked at."""
 
 
 class Rows(NamedTuple):
@@ -178,8 +183,7 @@ def _checked(indices: Any, n_rows: int) -> IntArray:
 
 def pick(X: DaskArray, rows: IntArray) -> DaskArray:
     """Return the lazy dask array of some rows of X, in increasing order, one task per block."""
-    require_known_rows(X)
-    X = one_column_block(X)
+    X = one_column_block(checked_blocks(X))
     name = f"pick-{tokenize(X.name, rows)}"
     layer: dict[Any, Any] = {}
     sizes: list[int] = []
@@ -211,6 +215,29 @@ def require_known_rows(X: DaskArray, name: str = "X") -> None:
             f"{name} has unknown chunk sizes; call {name}.compute_chunk_sizes() first, or "
             "store the data and open it with rfcdask.open_dataset."
         )
+
+
+def checked_blocks(X: DaskArray, name: str = "X", masked: bool = False) -> DaskArray:
+    """Return X, of which each block is compared with what X says of it when it is computed.
+
+    Blocks of other rows than they should have would get the labels of others. Those that this
+    package made are known.
+    """
+    require_known_rows(X, name)
+    known = reader_of(X) is not None or hasattr(X, "unevaluated")
+    if known or X.name.startswith(_CHECKED):
+        return X
+    axes = tuple(range(X.ndim))
+    made: DaskArray = da.blockwise(
+        partial(check_block, block_name=name, kind=X.dtype.kind, masked=masked),
+        axes,
+        *(X, axes, places_of_blocks(X.chunks), axes),
+        name=f"{_CHECKED}{tokenize(X.name, X.chunks, masked)}",
+        dtype=X.dtype,
+        meta=X._meta,
+        align_arrays=False,
+    )
+    return made
 
 
 def lazy_column(y: Any) -> Any:
@@ -275,6 +302,7 @@ def check_container(X: Any, name: str = "X") -> None:
         )
     if not isinstance(X, da.Array) and isinstance(getattr(X, "data", None), da.Array):
         raise TypeError(f"{name} is a lazy {type(X).__name__} of xarray: pass {name}.data instead.")
+    check_sparse(X, name)
     if hasattr(X, "to_dask_array"):
         raise TypeError(
             f"{name} is a dask {type(X).__name__}; put rfcdask.TableEncoder() before this step, "
@@ -300,7 +328,7 @@ def check_dask_matrix(X: DaskArray) -> DaskArray:
     if X.dtype.kind not in "fiub":
         remedy = "X.real and X.imag as columns" if X.dtype.kind == "c" else "X.astype('float32')"
         raise ValueError(f"X has dtype {X.dtype}, but real numbers are needed; give {remedy}.")
-    return one_column_block(X)
+    return one_column_block(checked_blocks(X))
 
 
 def rows_and_labels(

@@ -18,7 +18,7 @@ import dask.array as da
 import numpy as np
 import sklearn.metrics
 
-from rfcdask.data.sample import check_container, gather_finite, require_known_rows
+from rfcdask.data.sample import check_container, checked_blocks, gather_finite, require_known_rows
 from rfcdask.evaluation.evaluate import Evaluation, count_blocks, evaluate
 from rfcdask.features.base import FeatureMap, check_count
 from rfcdask.kernels import Kernel, get_kernel
@@ -90,7 +90,11 @@ def _cut(name: str, array: Any, rows: tuple[int, ...]) -> DaskArray:
             "each row."
         )
     chunks = (rows, *found.shape[1:])
-    return array.rechunk(chunks) if lazy else da.from_array(found, chunks, name=False)
+    return (
+        checked_blocks(array, name).rechunk(chunks)
+        if lazy
+        else da.from_array(found, chunks, name=False)
+    )
 
 
 def _counted(arrays: Mapping[str, Any], count: Count, merge: Any, client: Any) -> Any:

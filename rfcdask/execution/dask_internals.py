@@ -123,6 +123,13 @@ def memory_of_machine() -> int:
     return int(MEMORY_LIMIT)
 
 
+def places_of_blocks(chunks: tuple[tuple[int, ...], ...]) -> Any:
+    """Return what ``dask.array.blockwise`` takes for the slices of each block in the array."""
+    from dask.layers import ArraySliceDep
+
+    return ArraySliceDep(chunks)
+
+
 def layer_options(array: Any) -> dict[str, Any]:
     """Return the keyword arguments of the function that makes the blocks of a Dask array.
 

@@ -39,6 +39,57 @@ def to_dense(X: Matrix) -> Array:
     return np.asarray(X.todense()) if is_sparse(X) else np.asarray(X)
 
 
+def check_sparse(X: Any, name: str = "X") -> None:
+    """Raise where compressed rows or columns point beyond what there is.
+
+    scipy does not look at them, and reads and writes foreign memory.
+    """
+    if getattr(X, "format", None) not in ("csr", "csc", "bsr"):
+        return
+    sides = [n // size for n, size in zip(X.shape, getattr(X, "blocksize", (1, 1)), strict=True)]
+    lines, entries = sides[::-1] if X.format == "csc" else sides
+    indptr, indices = np.asarray(X.indptr), np.asarray(X.indices)
+    what = None
+    if indptr.shape != (lines + 1,) or indptr.dtype.kind + indices.dtype.kind != "ii":
+        what = f"indptr has shape {indptr.shape} for {lines} lines, or holds no whole numbers"
+    elif indptr[0] != 0 or np.any(indptr[1:] < indptr[:-1]):
+        what = "indptr does not begin at 0, or falls"
+    elif not indptr[-1] <= len(indices) == len(X.data):
+        what = f"indptr ends at {indptr[-1]}, of {len(indices)} indices and {len(X.data)} values"
+    elif len(indices) and not 0 <= indices.min() <= indices.max() < entries:
+        what = f"indices go from {indices.min()} to {indices.max()}, of {entries}"
+    if what:
+        raise ValueError(f"{name} is a damaged {X.format} matrix: {what}; build it anew.")
+
+
+def check_block(
+    block: Any, place: tuple[slice, ...], block_name: str, kind: str, masked: bool
+) -> Any:
+    """Return a block of a Dask array, or raise where it is not what the array says of it.
+
+    `kind` is the letter of the array's dtype; `masked` tells whether values may have a mask.
+    """
+    declared, shape = tuple(part.stop - part.start for part in place), np.shape(block)
+    where = f"A block of {block_name} (from row {place[0].start} on)"
+    if shape != declared:
+        raise ValueError(
+            f"{where} has shape {shape} where its Dask array says {declared}: give the chunks that "
+            f"it has, which {block_name}.compute_chunk_sizes() finds."
+        )
+    found = getattr(block, "dtype", np.dtype(object))
+    if kind in "fiub" and found.kind not in "fiub":
+        raise ValueError(
+            f"{where} holds {found} where its Dask array says numbers: make them numbers first."
+        )
+    if not masked and np.ma.is_masked(block):
+        raise ValueError(
+            f"{where} has values behind a mask, where its Dask array says none: fill them "
+            "(numpy.ma.filled), or leave such rows out."
+        )
+    check_sparse(block, block_name)
+    return block
+
+
 def feature_dtype(dtype: np.dtype) -> np.dtype:
     """Return the dtype of features of such data: float32 stays, small integers become float32."""
     if dtype.kind in "mM":

@@ -20,9 +20,9 @@ from sklearn.utils.validation import check_array, validate_data
 from rfcdask.data.sample import (
     check_container,
     check_dask_matrix,
+    checked_blocks,
     columns_by_name,
     lazy_column,
-    require_known_rows,
 )
 from rfcdask.execution.blocks import (
     Blocks,
@@ -124,7 +124,7 @@ def _align(values: Any, X: DaskArray, name: str) -> DaskArray:
     if not lazy:
         values = np.asarray(values)
     else:
-        require_known_rows(values, name)
+        values = checked_blocks(values, name)
         values = _drop_empty_blocks(values) if 0 not in X.chunks[0] else values
     if values.ndim == 0 or values.shape[0] != X.shape[0]:
         length = values.shape[0] if values.ndim else "no"

@@ -19,13 +19,13 @@ from zarr.storage import MemoryStore
 
 from rfcdask.data.layout import ZSTD_LEVEL, codecs
 from rfcdask.data.location import Location, require_shared
-from rfcdask.data.sample import one_column_block, require_known_rows
+from rfcdask.data.sample import checked_blocks, one_column_block
 from rfcdask.execution.blocks import Blocks, first_rows, stream_folds
 from rfcdask.execution.cluster import current_client
 from rfcdask.execution.executor import open_executor
 from rfcdask.execution.progress import track
 from rfcdask.features.lazy import FeatureArray
-from rfcdask.kernels.arrays import Array, DaskArray
+from rfcdask.kernels.arrays import Array, DaskArray, as_csr, to_dense
 from rfcdask.persist.files import (
     UNFINISHED,
     disk_errors,
@@ -74,13 +74,12 @@ def write_zarr(
         See :func:`rfcdask.execution.progress.track`.
     """
     require_flag("overwrite", overwrite)
-    require_known_rows(rows, "rows")
     if rows.dtype.kind not in FIXED_SIZE:
         raise TypeError(
             f"rows of dtype {rows.dtype} have no fixed size; use rows.astype(float), or "
             "rows.astype('U20') for text of at most 20 characters."
         )
-    rows = one_column_block(rows)
+    rows = one_column_block(checked_blocks(rows, "rows"))
     if isinstance(rows, FeatureArray) and not _are_even(rows.chunks[0]):
         rows = rows.in_blocks_of_rows()
     sizes = [int(size) for size in rows.chunks[0]]
@@ -208,7 +207,7 @@ class _WriteBlock:
         for number, part in enumerate(parts):
             rows = slice(number * self.rows, (number + 1) * self.rows)
             if len(parts) == 1 or not self.is_written(part):
-                self._write(part, np.asarray(block[0][rows]))
+                self._write(part, to_dense(as_csr(block[0])[rows]))
         return written + int(block[0].shape[0])
 
     def parts(self, index: int) -> range:

@@ -18,6 +18,7 @@ import rfcdask
 from rfcdask.execution import dask_internals
 
 NAMES = [
+    "dask.layers:ArraySliceDep",
     "distributed:Client._get_versions",
     "distributed:Client._run",
     "distributed:Client.loop",

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from dask.delayed import delayed
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import rfcdask as rf
 from rfcdask.linear.inputs import accumulate_moments
+from rfcdask.linear.write import write_zarr
 from tests.linear_data import blobs, lazy
 
 MODELS = [
@@ -319,3 +322,124 @@ def test_the_square_of_many_columns_is_refused_at_once() -> None:
     for model in (rf.Ridge(), rf.RidgeClassifier()):
         with pytest.raises(MemoryError, match=r"2,000,000 columns make a matrix .*SGDRegressor"):
             model.fit(X, np.arange(50) % 2)
+
+
+def _damaged(how: str, kind: Any = sp.csr_matrix) -> Any:
+    """Return a sparse matrix that scipy does not refuse, and reads beyond its arrays with."""
+    found = kind(blobs(400, 5, 2)[0])
+    if how == "column":
+        found.indices[50] = max(found.shape)
+    elif how == "far":
+        found.indices[50:80] = 50_000_000
+    elif how == "negative":
+        found.indices[50] = -7
+    elif how == "falls":
+        found.indptr[2] = 0 if kind is sp.csc_matrix else 400
+    elif how == "end":
+        found.indptr[-1] += 1000
+    else:
+        found.data = found.data[:10]
+    return found
+
+
+def _of_delayed(block: Any, shape: tuple[int, ...], meta: Any = None) -> Any:
+    return da.from_delayed(delayed(lambda: block)(), shape, np.float32, meta=meta)
+
+
+DAMAGES = ["column", "far", "negative", "falls", "end", "data"]
+
+
+@pytest.mark.parametrize("model", [*ALL_MODELS, *MAPS], ids=lambda model: type(model).__name__)
+def test_sparse_rows_that_point_beyond_their_arrays(model: Any) -> None:
+    X, y = blobs(400, 5, 2)
+    fitted = clone(model).fit(X, y)
+    use = fitted.predict if hasattr(fitted, "predict") else fitted.transform
+    for damaged in map(_damaged, DAMAGES):
+        in_blocks = _of_delayed(damaged, X.shape, sp.csr_matrix((0, 0)))
+        for given in (damaged, in_blocks):
+            with pytest.raises(ValueError, match="X is a damaged csr matrix"):
+                clone(model).fit(given, y)
+            with pytest.raises(ValueError, match="X is a damaged csr matrix"):
+                np.asarray(use(given))
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_sparse_columns_and_stores_of_damaged_rows(how: str, tmp_path: Path) -> None:
+    y = blobs(400, 5, 2)[1]
+    with pytest.raises(ValueError, match="X is a damaged csc matrix"):
+        rf.RidgeClassifier().fit(_damaged(how, sp.csc_matrix), y)
+    with pytest.raises(ValueError, match="X is a damaged csr matrix"):
+        rf.ingest((_damaged(how), y), tmp_path / "rows.zarr")
+    with pytest.raises(ValueError, match="X is a damaged csr matrix"):
+        rf.tune(_damaged(how), y)
+
+
+BLOCKS = {
+    "fewer rows": lambda X: X[:90],
+    "more rows": lambda X: np.vstack([X, X[:10]]),
+    "no rows": lambda X: X[:0],
+    "fewer columns": lambda X: X[:, :4],
+    "more columns": lambda X: np.hstack([X, X]),
+    "flat": np.ravel,
+    "complex": lambda X: X + 1j,
+    "objects": lambda X: X.astype(object),
+    "masked": lambda X: np.ma.masked_less(X, 0),
+    "sparse": lambda X: sp.csr_matrix(X[:90]),
+}
+
+
+@pytest.mark.parametrize("model", [*ALL_MODELS, *MAPS], ids=lambda model: type(model).__name__)
+def test_blocks_that_are_not_what_the_array_says(model: Any) -> None:
+    X, y = blobs(400, 5, 2)
+    fitted = clone(model).fit(X, y)
+    use = fitted.predict if hasattr(fitted, "predict") else fitted.transform
+    for lie in BLOCKS.values():
+        wrong = _of_delayed(lie(X[100:200]), (100, 5))
+        lying = da.concatenate([lazy(X[:100], 100), wrong, lazy(X[200:], 100)])
+        calls = [lambda g: clone(model).fit(g, y), lambda g: use(g).compute()]
+        calls += [lambda g: fitted.score(g, y)] if hasattr(fitted, "score") else []
+        for call in calls:
+            words = r"A block of X \(from row 100 on\).*Dask array says"
+            with pytest.raises(ValueError, match=words):
+                call(lying)
+
+
+@pytest.mark.parametrize("model", ALL_MODELS[:6], ids=lambda model: type(model).__name__)
+def test_blocks_of_labels_and_weights_have_the_rows_they_say(model: Any) -> None:
+    X, y = blobs(400, 5, 2)
+    for size in (90, 110):
+        wrong = _of_delayed(np.resize(y, size), (100,))
+        column = da.concatenate([lazy(y[:100], 100), wrong, lazy(y[200:], 100)])
+        with pytest.raises(ValueError, match=r"A block of y \(from row 100 on\)"):
+            clone(model).fit(lazy(X, 100), column)
+        with pytest.raises(ValueError, match=r"A block of sample_weight \(from row 100 on\)"):
+            clone(model).fit(lazy(X, 100), lazy(y, 100), sample_weight=column)
+
+
+def test_the_true_chunks_are_found_as_the_error_says() -> None:
+    X, _ = blobs(190, 5, 2)
+    lying = da.concatenate([_of_delayed(X[:100], (100, 5)), _of_delayed(X[100:], (100, 5))])
+    features = rf.RandomFeatures(8, gamma=0.5, random_state=0).fit(X)
+    with pytest.raises(ValueError, match=r"X.compute_chunk_sizes\(\)"):
+        features.transform(lying).compute()
+    found = features.transform(lying.compute_chunk_sizes())
+    np.testing.assert_array_equal(found.compute(), features.transform(X))
+
+
+def test_other_steps_look_at_the_blocks_too(tmp_path: Path) -> None:
+    X, y = blobs(400, 5, 2)
+    lying = da.concatenate([_of_delayed(X[:90], (100, 5)), lazy(X[100:], 100)])
+    model = rf.RidgeClassifier().fit(X, y)
+    wrong = da.concatenate([_of_delayed(y[:90], (100,)), lazy(y[100:], 100)])
+    calls = [
+        lambda: rf.ingest((lying, y), tmp_path / "a.zarr"),
+        lambda: rf.ingest((lazy(X, 100), wrong), tmp_path / "b.zarr"),
+        lambda: write_zarr(lying, tmp_path / "c.zarr"),
+        lambda: rf.tune(lying, y, random_state=0),
+        lambda: rf.metrics.accuracy_score(wrong, model.predict(lazy(X, 100))),
+        lambda: rf.permutation_importance(model, lying, y),
+        lambda: rf.kernel_error(rf.RandomFeatures(8, gamma=0.5).fit(X), lying),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=r"A block of \w+ \(from row 0 on\)"):
+            call()

@@ -37,7 +37,7 @@ from rfcdask.data.sources.svmlight import SvmlightFiles
 from rfcdask.data.sources.text import stream_lines
 from rfcdask.data.store import open_location
 from rfcdask.execution.executor import compute
-from rfcdask.kernels.arrays import is_sparse
+from rfcdask.kernels.arrays import check_sparse, is_sparse
 from rfcdask.persist.untrusted import check_zarr
 
 FORMATS = ("svmlight", "csv", "parquet", "npy", "npz", "zarr")
@@ -242,6 +242,7 @@ def _from_array(X: Any, y: Any) -> Source:
         return DaskRows(X, _lazy_labels(X, y))
     if isinstance(X, zarr.Array):
         return ArrayRows(((_opened_array(X), _label_handle(y)),))
+    check_sparse(X)
     rows: Any = X.tocsr() if is_sparse(X) else unmasked(X)
     return ArrayRows(((InMemory(rows, "X"), _label_handle(y)),))
 

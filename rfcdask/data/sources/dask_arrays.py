@@ -15,6 +15,7 @@ from rfcdask.data.columns import NAMELESS, Names
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DataError
 from rfcdask.data.reader import Reader, StoreReader
+from rfcdask.data.sample import checked_blocks
 from rfcdask.data.sources.arrays import check_pair, flat, unmasked
 from rfcdask.data.sources.base import (
     BATCH_BYTES,
@@ -39,8 +40,8 @@ class DaskRows(Source):
     """
 
     def __init__(self, X: DaskArray, y: DaskArray | None) -> None:
-        self.X = _known(X)
-        self.y = None if y is None else _known(y)
+        self.X = _known(X, "X")
+        self.y = None if y is None else _known(y, "y")
 
     @property
     def names(self) -> list[str]:
@@ -96,9 +97,10 @@ class DaskRows(Source):
             yield look(part.X if rows else None, part.y, start, drop)
 
 
-def _known(array: DaskArray) -> DaskArray:
+def _known(array: DaskArray, name: str) -> DaskArray:
     # Without chunk sizes nobody knows which row is which; finding them computes the array once.
-    return array.compute_chunk_sizes() if np.isnan(array.shape[0]) else array
+    found = array.compute_chunk_sizes() if np.isnan(array.shape[0]) else array
+    return checked_blocks(found, name, masked=True)
 
 
 def _look_at(X: Any, y: Any, first: int, drop: bool) -> Tally:
