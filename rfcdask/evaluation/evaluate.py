@@ -334,7 +334,10 @@ class Judge(NamedTuple):
             raise ValueError(f"class_weight={class_weight!r} is for classes, and y holds numbers.")
         if not numbers:
             check_classification_targets(labels)
-        return cls(numbers, check_scoring(scoring, numbers=numbers), class_weight)
+        compared = check_scoring(
+            scoring, numbers=numbers, without_probabilities="ridge models of a comparison"
+        )
+        return cls(numbers, compared, class_weight)
 
     @property
     def _weighted(self) -> dict[str, Any]:

@@ -224,9 +224,8 @@ def tune(
         raise ValueError(f"folds={folds} needs at least 2 folds of 2 rows; n_rows={n_rows}.")
     seed = seed_of(random_state)
     sample = _take_sample(X, y, n_rows, seed, client, scoring)
-    scoring = check_scoring(scoring, numbers=sample.numbers)
-    if scoring in ("neg_log_loss", "neg_brier_score"):
-        raise ValueError(f"scoring={scoring!r} needs probabilities, which exact machines have not.")
+    exact = "exact machines"
+    scoring = check_scoring(scoring, numbers=sample.numbers, without_probabilities=exact)
     if sample.numbers and class_weight is not None:
         raise ValueError(f"class_weight={class_weight!r} is for classes, and y holds numbers.")
     weights_of_classes = sample.weights_of(class_weight)

@@ -37,7 +37,6 @@ def _cosine_polynomial(degree: int) -> tuple[float, ...]:
 # Largest error 1e-8 and 2e-15: below what float32 and float64 angles carry themselves.
 _C32 = tuple(np.float32(c) for c in _cosine_polynomial(6))
 _C64 = _cosine_polynomial(10)
-_HUGE = 1e30  # angles from here on are looked at one by one: another column may have overflowed
 _QUARTER32, _QUARTER64 = np.float32(0.25), 0.25
 # Fused multiply-adds are allowed; reordering and "no NaN here" are not: NaN must come through.
 _FUSE = {"contract", "nsz"}
@@ -209,16 +208,18 @@ class CosineBlock:
             _cosine_in_place64(tile, self.phases, self.scales)
 
     def _check_angles(self, X: Matrix, rows: slice, turns: Array, where: str) -> None:
-        """Raise where an angle is not finite."""
-        # A row with NaN or infinity has no finite angle, so one column tells for all of X. Where
-        # it is huge, a larger frequency may have overflowed.
-        if not len(self.phases) or np.all(np.abs(turns[:, self.fastest]) < _HUGE):
+        """Raise where an angle is not finite, or most of a row's have lost their fraction."""
+        # A row with NaN or infinity has no finite angle, so one column tells for all of X. From
+        # 1 / eps on angles are whole turns, and all cosines 1. Single fast frequencies may do that.
+        most = 1 / np.finfo(turns.dtype).eps
+        if not len(self.phases) or np.all(np.abs(turns[:, self.fastest]) < most):
             return
-        finite = np.isfinite(turns).all(axis=1)
-        if not finite.all():
+        known = np.mean(np.abs(turns) < most, axis=1) >= 0.5
+        known &= np.isfinite(turns).all(axis=1)
+        if not known.all():
             check_finite(X[rows], rows.start, where)
             raise ValueError(
-                f"Input X has values at row {rows.start + int(np.argmin(finite))}{where} too large "
+                f"Input X has values at row {rows.start + int(np.argmin(known))}{where} too large "
                 f"for angles in {turns.dtype}; scale X first (sklearn.preprocessing."
                 "StandardScaler), or lower gamma."
             )

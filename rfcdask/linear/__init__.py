@@ -63,14 +63,25 @@ OF_NUMBERS = {name for name, (value, _) in SCORERS.items() if value == "r2" or "
 """Those that are for numbers, the others being for classes."""
 
 
-def check_scoring(name: str | None, *, numbers: bool) -> str:
-    """Return the name of a scorer that goes with the labels, or say which ones there are."""
+OF_PROBABILITIES = ("neg_log_loss", "neg_brier_score")
+
+
+def check_scoring(name: str | None, *, numbers: bool, without_probabilities: str = "") -> str:
+    """Return the name of a scorer that goes with the labels, or say which ones there are.
+
+    `without_probabilities` names models that have none, where such are judged.
+    """
     if name is None:
         return "r2" if numbers else "accuracy"
     known = [n for n in SCORERS if (n in OF_NUMBERS) == numbers]
     if name not in known:
         what = "numbers" if numbers else "classes"
         raise ValueError(f"scoring={name!r} must be one for {what}: {', '.join(known)}.")
+    if without_probabilities and name in OF_PROBABILITIES:
+        raise ValueError(
+            f"scoring={name!r} needs probabilities, which {without_probabilities} have not: choose "
+            "another, such as 'roc_auc'."
+        )
     return name
 
 

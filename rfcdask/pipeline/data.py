@@ -34,7 +34,7 @@ from rfcdask.features import METHODS
 from rfcdask.kernels import get_kernel, resolve_gamma
 from rfcdask.kernels.arrays import to_dense
 from rfcdask.kernels.seeds import draw_rows, stream
-from rfcdask.linear import check_scoring
+from rfcdask.linear import OF_PROBABILITIES, check_scoring
 from rfcdask.linear.kernel.base import default_epochs
 from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES
 from rfcdask.linear.transform import wants_standardizing
@@ -255,7 +255,7 @@ def settle(settings: Settings, dataset: Dataset, *, compares: bool = True) -> di
         "methods": list(dict.fromkeys([*settings.methods, method])),
         "learner": _learner(settings, dataset),
         "epochs": epochs,
-        "scoring": _scoring(settings, dataset),
+        "scoring": _scoring(settings, dataset, compares),
     }
 
 
@@ -264,14 +264,20 @@ def _learned_from(n_train: int, settings: Settings) -> int:
     return n_train - (min(n_train // 10, CALIBRATION_ROWS) if settings.calibration else 0)
 
 
-def _scoring(settings: Settings, dataset: Dataset) -> str:
+def _scoring(settings: Settings, dataset: Dataset, compares: bool) -> str:
     numbers = dataset.classes is None
     for name in ("class_weight", "calibration"):
         if numbers and getattr(settings, name) is not None:
             raise DataError(f"{name} is for classes, and the labels are numbers: leave it out.")
+    learner, loss = _learner(settings, dataset), settings.loss
+    loss = "log_loss" if loss == "auto" and settings.learns_features else loss
+    logistic = learner == "logistic" or (learner == "sgd" and loss == "log_loss")
+    without = "" if logistic or settings.calibration else f"models of learner={learner}"
     try:
         return check_scoring(
-            None if settings.scoring == "auto" else settings.scoring, numbers=numbers
+            None if settings.scoring == "auto" else settings.scoring,
+            numbers=numbers,
+            without_probabilities="ridge models of a comparison" if compares else without,
         )
     except ValueError as error:
         raise DataError(str(error)) from None
@@ -403,7 +409,7 @@ def settle_kernel(run: Context) -> dict[str, Any]:
 
 def _tuned_gamma(run: Context) -> float:
     judge = run.judge
-    without_proba = judge.scoring not in ("neg_log_loss", "neg_brier_score")
+    without_proba = judge.scoring not in OF_PROBABILITIES
     n_rows = min(TUNE_ROWS, len(run.sample.X))
     found = tune(
         run.sample.X[:n_rows],

@@ -28,6 +28,7 @@ from rfcdask.execution.executor import compute
 from rfcdask.execution.progress import Reporter, track
 from rfcdask.features import METHODS, NEIGHBOURS
 from rfcdask.linear import (
+    OF_PROBABILITIES,
     KernelClassifier,
     KernelRegressor,
     SGDClassifier,
@@ -322,7 +323,7 @@ def make_learner(run: Context) -> Any:
     if not numbers:
         common["class_weight"] = used["class_weight"]
     named = run.settings.scoring
-    has_it = loss == "log_loss" or named not in ("neg_log_loss", "neg_brier_score")
+    has_it = loss == "log_loss" or named not in OF_PROBABILITIES
     if named != "auto" and has_it and (run.learns_features or alpha == "auto"):
         common["scoring"] = named  # rows held out choose by it
     if not run.learns_features:

@@ -180,3 +180,5 @@ def test_the_named_metric_is_what_tuning_makes_large() -> None:
         rf.tune(X, y, class_weight={"often": 1.0}, **grid)
     with pytest.raises(ValueError, match="needs probabilities"):
         rf.tune(X, y, scoring="neg_log_loss", **grid)
+    with pytest.raises(ValueError, match="needs probabilities, which ridge models"):
+        rf.compare(X, y, ["random"], n_components=5, scoring="neg_brier_score")

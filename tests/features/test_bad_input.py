@@ -340,3 +340,18 @@ def test_rows_no_two_of_which_are_alike() -> None:
         else:
             assert np.isfinite(features.heldout_error_)
     assert found == {True}
+
+
+@pytest.mark.parametrize("kind", DRAWN)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_angles_of_whole_turns_are_refused(kind: type, dtype: Any) -> None:
+    """From there on every cosine would be 1, and all rows would be alike."""
+    features = (
+        kind(16, gamma=1.0, n_candidates=64, random_state=0) if kind is not DRAWN[0] else None
+    )
+    features = (features or rf.RandomFeatures(16, gamma=1.0, random_state=0)).fit(X)
+    far = X.astype(dtype) / np.finfo(dtype).eps
+    for rows in (far * 100, da.from_array(far * 100, chunks=(50, 5))):
+        with pytest.raises(ValueError, match=f"too large for angles in {np.dtype(dtype)}"):
+            np.asarray(features.transform(rows))
+    assert np.std(features.transform(far / 1000), axis=0).min() > 0

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rfcdask.data.errors import DataError
 from rfcdask.display import METHOD_TITLES, styles_for
 from rfcdask.features import METHODS, NEIGHBOURS
 from rfcdask.pipeline.data import settle
@@ -149,3 +150,30 @@ def test_features_are_chosen_on_as_many_rows_as_asked(compares: bool) -> None:
     settled = settle(settings, dataset, compares=compares)
     assert settled["n_rows"] == 80_000
     assert settled["compare_rows"] >= 80_000
+
+
+@pytest.mark.parametrize("scoring", ["neg_log_loss", "neg_brier_score"])
+def test_probabilities_are_asked_of_models_that_have_them(scoring: str) -> None:
+    """They were chosen by another metric without a word, and a run failed after the comparison."""
+    dataset: Any = SimpleNamespace(sparse=False, shape=(2000, 28), classes=np.arange(2))
+    without: tuple[dict[str, Any], ...] = (
+        {"loss": "hinge"},
+        {"learner": "svm"},
+        {"learner": "ridge"},
+        {"method": "random"},
+    )
+    for chosen in without:
+        with pytest.raises(DataError, match="needs probabilities, which models of learner="):
+            settle(Settings(scoring=scoring, standardize=False, **chosen), dataset, compares=False)
+    having: tuple[dict[str, Any], ...] = (
+        {},
+        {"learner": "svm", "calibration": "sigmoid"},
+        {"loss": "log_loss"},
+    )
+    for chosen in having:
+        settled = settle(
+            Settings(scoring=scoring, standardize=False, **chosen), dataset, compares=False
+        )
+        assert settled["scoring"] == scoring
+        with pytest.raises(DataError, match="needs probabilities, which ridge models"):
+            settle(Settings(scoring=scoring, standardize=False, **chosen), dataset)
