@@ -154,7 +154,7 @@ def test_features_are_chosen_on_as_many_rows_as_asked(compares: bool) -> None:
 
 @pytest.mark.parametrize("scoring", ["neg_log_loss", "neg_brier_score"])
 def test_probabilities_are_asked_of_models_that_have_them(scoring: str) -> None:
-    """They were chosen by another metric without a word, and a run failed after the comparison."""
+    """A fit chose by another metric without a word, and a run failed after its comparison."""
     dataset: Any = SimpleNamespace(sparse=False, shape=(2000, 28), classes=np.arange(2))
     without: tuple[dict[str, Any], ...] = (
         {"loss": "hinge"},
