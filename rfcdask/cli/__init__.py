@@ -322,11 +322,23 @@ def _terminable() -> Iterator[None]:
     def stop(*_: Any) -> None:
         raise TerminatedError
 
-    before = signal.signal(signal.SIGTERM, stop)
+    def again(lost: Any) -> None:
+        """Send what struck where nothing can be raised, such as in a callback of the compiler."""
+        if not isinstance(lost.exc_value, KeyboardInterrupt):
+            hook(lost)
+            return
+        number = signal.SIGTERM if isinstance(lost.exc_value, TerminatedError) else signal.SIGINT
+        timer = threading.Timer(0.05, os.kill, (os.getpid(), number))
+        timer.daemon = True
+        timer.start()
+
+    before, hook = signal.signal(signal.SIGTERM, stop), sys.unraisablehook
+    sys.unraisablehook = again
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+        sys.unraisablehook = hook
 
 
 @contextmanager

@@ -261,10 +261,15 @@ class SparseReader(StoreReader):
         return self.block(block)[local], y
 
     def _read_csr(self, block: int) -> CSR:
-        indptr, indices, values = (
-            open_array(self.location, f"X/{block}/{name}", self.fingerprint, self.has_manifest)[:]
+        arrays = [
+            open_array(self.location, f"X/{block}/{name}", self.fingerprint, self.has_manifest)
             for name in CSR_PARTS
-        )
+        ]
+        # Each is written as one chunk, whose size is bounded; of many that are alike, a small file
+        # could make an array beyond all memory.
+        if arrays[0].shape != (self.sizes[block] + 1,) or any(a.nchunks > 1 for a in arrays):
+            raise ValueError("its arrays have other shapes than were written")
+        indptr, indices, values = (array[:] for array in arrays)
         whole = indices.dtype.kind + indptr.dtype.kind == "ii"
         if values.dtype != np.dtype(self.stored_dtype) or not whole:
             raise ValueError(f"its arrays hold {values.dtype}, {indices.dtype} and {indptr.dtype}")

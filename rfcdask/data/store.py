@@ -34,6 +34,7 @@ from rfcdask.execution.cluster import current_client
 from rfcdask.execution.executor import call_later, run_tasks
 from rfcdask.execution.progress import track
 from rfcdask.persist.files import NO_NAME
+from rfcdask.persist.untrusted import check_expansion, require_memory
 
 
 def open_dataset(
@@ -205,7 +206,11 @@ def _make_reader(
     if X.ndim != 2 or not _fit_together(y, several, n_rows, block):
         raise ValueError(f"X has shape {X.shape}, y {None if y is None else y.shape}")
     documents = X.metadata.to_dict(), str(y and y.metadata.to_dict())
-    part = read_rows(block, X.chunks[0], X.shape[1] * X.dtype.itemsize)
+    row_bytes = X.shape[1] * X.dtype.itemsize
+    part = read_rows(block, X.chunks[0], row_bytes)
+    require_memory(min(part, n_rows) * row_bytes, "a block of its rows takes")
+    there = (size for name, size in sizes.items() if name.startswith("X/c/"))
+    check_expansion(X.nbytes, lambda: sum(there))
     return StoreReader(
         location=location,
         fingerprint=tokenize(dict(attrs), *documents) if manifest is None else manifest.digest,
@@ -235,6 +240,9 @@ def _make_sparse_reader(
         raise ValueError(f"X declares {n_rows} rows, the manifest {manifest.n_rows}")
     if not _fit_together(y, attrs.get("labels") == "targets", n_rows, block):
         raise ValueError(f"X has {n_rows} rows, y {y.shape}")
+    n_values = attrs["n_values"]
+    if type(n_values) is not int or not 0 <= n_values <= n_rows * n_columns:
+        raise ValueError(f"n_values is {n_values!r}")
     return SparseReader(
         location=location,
         fingerprint=manifest.digest,
@@ -246,7 +254,7 @@ def _make_sparse_reader(
         stored_dtype=dtype.str,
         scale=attrs.get("scale"),
         has_manifest=True,
-        n_values=int(attrs["n_values"]),
+        n_values=n_values,
         **_label_facts(attrs, y),
     )
 

@@ -25,6 +25,7 @@ from rfcdask.data.manifest import Manifest
 from rfcdask.data.reader import Reader, float_type, open_checked
 from rfcdask.kernels.arrays import CSR, Array, FloatArray, IntArray
 from rfcdask.kernels.seeds import draw_parts
+from rfcdask.persist.untrusted import require_memory
 
 UNIT = 4096
 """Rows whose split is drawn together."""
@@ -364,9 +365,9 @@ def load_projection(location: Location, manifest: Manifest | None = None) -> Spa
         manifest.check_file("projection/zarr.json", data)
     attrs = json.loads(data)["attributes"]
     names = ("data", "indices", "indptr")
-    parts = tuple(
-        np.asarray(open_checked(location, manifest, f"projection/{name}")[:]) for name in names
-    )
+    arrays = [open_checked(location, manifest, f"projection/{name}") for name in names]
+    require_memory(sum(array.nbytes for array in arrays), "it has")
+    parts = tuple(np.asarray(array[:]) for array in arrays)
     matrix = sparse.csr_matrix(parts, shape=tuple(attrs["shape"]))
     matrix.check_format(full_check=True)  # an index beyond the end would read foreign memory
     return SparseProjection(matrix, int(attrs["seed"]))

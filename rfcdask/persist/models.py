@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import scipy.sparse as sp
 import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
@@ -40,7 +39,13 @@ from rfcdask.persist.files import (
     require_flag,
 )
 from rfcdask.persist.state import check_state, decode, encode
-from rfcdask.persist.untrusted import check_zarr, faults_as, read_json, require_plain
+from rfcdask.persist.untrusted import (
+    check_zarr,
+    faults_as,
+    read_json,
+    require_memory,
+    require_plain,
+)
 
 FORMAT = 2  # raised whenever older versions could not read what is written; 2 knows pipelines
 _OWN = _JSON, _ARRAYS, _STEP = "model.json", "arrays.zarr", "step"
@@ -442,6 +447,4 @@ def _check_chunks(array: zarr.Array[Any], place: Path) -> None:
     files = sum(len(names) for _, _, names in os.walk(place)) - 1
     if array.nchunks > files or array.nchunks_initialized != array.nchunks:
         raise ValueError(f"a chunk is missing: there are {files:,} files for {array.nchunks:,}")
-    memory = psutil.virtual_memory().total
-    if array.nbytes > memory:
-        raise ValueError(f"it has {array.nbytes:,} bytes, more than the {memory:,} of memory")
+    require_memory(array.nbytes, "it has")

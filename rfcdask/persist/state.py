@@ -7,10 +7,10 @@ import os
 from typing import Any
 
 import numpy as np
-import psutil
 
 from rfcdask.kernels import KERNELS, Kernel
 from rfcdask.kernels.arrays import Array
+from rfcdask.persist.untrusted import require_memory
 
 _LIST_BYTES = 2**26  # most bytes of an array that ``model.json`` itself holds
 
@@ -218,8 +218,6 @@ def _check_calibration(found: Any, n_outputs: int) -> None:
 
 def _check_drawn(n_columns: int, n_features: int, n_candidates: int) -> None:
     """Refuse a projection that is drawn anew from its seed, and would not fit the memory."""
-    size, memory = n_columns * n_candidates * 8, psutil.virtual_memory().total
-    if size > memory:
-        raise ValueError(f"it asks for {size:,} bytes, more than the {memory:,} of memory")
+    require_memory(n_columns * n_candidates * 8, "it asks for")
     if n_features > n_candidates:
         raise ValueError(f"n_components_ is {n_features}, more than n_candidates={n_candidates}")

@@ -107,14 +107,19 @@ def read_text(path: Path, most: int) -> str:
 def open_npz(path: Path) -> Any:
     """Open a .npz archive whose arrays fit into memory and hold no Python objects."""
     import numpy as np
-    import psutil
 
     with zipfile.ZipFile(path) as archive:
-        size = sum(info.file_size for info in archive.infolist())
+        require_memory(sum(info.file_size for info in archive.infolist()), "it unpacks to")
+    return np.load(path, allow_pickle=False)
+
+
+def require_memory(size: int, what: str) -> None:
+    """Raise a ValueError for something that takes more bytes than the machine has."""
+    import psutil
+
     memory = psutil.virtual_memory().total
     if size > memory:
-        raise ValueError(f"it unpacks to {size:,} bytes, more than the {memory:,} of memory")
-    return np.load(path, allow_pickle=False)
+        raise ValueError(f"{what} {size:,} bytes, more than the {memory:,} of memory")
 
 
 def check_zarr(array: Any, kinds: str = NUMBERS_AND_TEXT) -> None:

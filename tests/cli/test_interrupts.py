@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -182,3 +183,36 @@ def test_a_lost_scheduler_says_how_to_go_on(
     assert "scheduler was lost" in said
     assert hint in said
     assert "cancelled" not in said
+
+
+@pytest.mark.parametrize(("how", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_a_signal_that_strikes_where_nothing_can_be_raised(how: str, code: int) -> None:
+    """As in a callback of the compiler, where Python drops what the handler raises."""
+    program = f"""
+import os, signal, time, click
+from rfcdask.cli import reported
+
+class Compiler:
+    def __del__(self):
+        os.kill(os.getpid(), signal.{how})
+        time.sleep(0.01)
+
+@click.command()
+@click.pass_context
+def work(ctx):
+    with reported(ctx):
+        compiler = Compiler()
+        del compiler
+        time.sleep(30)
+
+work()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=user_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stderr == "Interrupted: call the same command again to go on.\n"

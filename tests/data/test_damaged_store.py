@@ -8,17 +8,21 @@ import re
 import shutil
 import warnings
 
+import google_crc32c
 import numpy as np
 import pytest
 import zarr
 from data_helpers import as_format_1, edit_json, flip
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy import sparse
+from zarr.storage import MemoryStore
 
 import rfcdask as rf
 from rfcdask.data import DamagedStoreError, DataError
+from rfcdask.data.layout import codecs
 from rfcdask.data.location import Location
-from rfcdask.data.manifest import KEY, Manifest, file_facts
+from rfcdask.data.manifest import KEY, Manifest, Shards, file_facts, seal_of
 from rfcdask.data.reader import open_checked
 
 
@@ -450,3 +454,66 @@ def test_odd_arguments_of_a_data_set_are_named(tmp_path):
     ):
         with pytest.raises(DataError, match=name):
             call()
+
+
+def sign(path, total, n_chunks, **attributes):
+    """Write a manifest that binds what lies there, as whoever made it up would."""
+    document = json.loads((path / "zarr.json").read_text())
+    document["attributes"].update(attributes)
+    (path / "zarr.json").write_text(json.dumps(document))
+    shards = {}
+    if (path / "X/c").exists():
+        found = [seal_of((path / "X/c/0/0").read_bytes(), n_chunks)]
+        shards["X"] = Shards.of(found)
+    names = [str(p.relative_to(path)) for p in path.rglob("*") if p.is_file()]
+    names = [name for name in names if name != KEY and not (shards and name.startswith("X/c/"))]
+    files = {name: file_facts((path / name).read_bytes()) for name in names}
+    (path / KEY).write_bytes(Manifest(total, files, shards).to_bytes())
+
+
+def test_a_block_beyond_all_memory_is_refused_before_it_is_made(tmp_path):
+    """Each of its chunks is the same few bytes: kilobytes on disk."""
+    path, rows, chunk = tmp_path / "store", 2 * 10**12, 10**8
+    rf.ingest(np.zeros((10, 1), "float32"), path)
+    shutil.rmtree(path / "X")
+    group = zarr.open_group(str(path), mode="r+", zarr_format=3)
+    packed = {"compressors": codecs("zstd"), "dtype": "float32"}
+    group.create_array("X", shape=(rows, 1), chunks=(chunk, 1), shards=(rows, 1), **packed)
+    made = {}
+    zeros = zarr.create_array(MemoryStore(made), shape=(chunk, 1), chunks=(chunk, 1), **packed)
+    zeros.with_config({"write_empty_chunks": True})[:] = 0
+    data = made["c/0/0"].to_bytes()
+    index = np.tile(np.array([0, len(data)], "<u8"), rows // chunk).tobytes()
+    index += google_crc32c.value(index).to_bytes(4, "little")
+    (path / "X/c/0").mkdir(parents=True)
+    (path / "X/c/0/0").write_bytes(data + index)
+    sign(path, rows, rows // chunk, n_rows=rows)
+    with pytest.raises(DamagedStoreError, match=r"a block of its rows takes .* bytes, more than"):
+        rf.open_dataset(path)
+
+
+@pytest.mark.parametrize("part", ["indptr", "indices", "data"])
+def test_sparse_blocks_of_many_equal_chunks_are_refused(tmp_path, part):
+    path = tmp_path / "store"
+    rows = sparse.random(50, 20, 0.2, format="csr", random_state=0, dtype=np.float32)
+    rf.ingest((rows, np.arange(50) % 2), path, sparse=True)
+    shutil.rmtree(path / f"X/0/{part}")
+    group = zarr.open_group(str(path), mode="r+", zarr_format=3)
+    kind = np.float32 if part == "data" else np.int32
+    array = group.create_array(
+        f"X/0/{part}", shape=(10**12,), chunks=(10**5,), dtype=kind, compressors=codecs("zstd")
+    )
+    array.with_config({"write_empty_chunks": True})[: 10**5] = 0
+    sign(path, 50, 0, labels=None, classes=None)
+    with pytest.raises(DamagedStoreError, match="other shapes than were written"):
+        rf.open_dataset(path).X.compute()
+
+
+@pytest.mark.parametrize("value", [-1, 10**30, 1.5, True, None, "7"])
+def test_a_number_of_values_that_cannot_be(tmp_path, value):
+    path = tmp_path / "store"
+    rows = sparse.random(50, 20, 0.2, format="csr", random_state=0, dtype=np.float32)
+    rf.ingest(rows, path, sparse=True)
+    sign(path, 50, 0, n_values=value)
+    with pytest.raises(DamagedStoreError, match="n_values is"):
+        rf.open_dataset(path)
