@@ -73,7 +73,12 @@ def whole_file(dest: str, *, overwrite: bool = True, mode: str = "w") -> Iterato
     target = require_free(dest, overwrite)
     if target.is_dir():
         raise IsADirectoryError(f"{dest} is a folder: give the path of a file.")
-    with files.atomic_file(target, mode, part=unfinished(target)) as file:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    refusal = FileExistsError(f"another process is writing {dest}: wait for it.")
+    with (
+        files.exclusive_lock(files.lock_path(target), refusal),
+        files.atomic_file(target, mode, part=unfinished(target)) as file,
+    ):
         yield file
 
 

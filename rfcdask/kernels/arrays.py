@@ -44,13 +44,13 @@ def check_sparse(X: Any, name: str = "X") -> None:
 
     scipy does not look at them, and reads and writes foreign memory.
     """
-    if getattr(X, "format", None) not in ("csr", "csc", "bsr"):
+    if getattr(X, "format", None) not in ("csr", "csc", "bsr") or X.ndim != 2:
         return
     sides = [n // size for n, size in zip(X.shape, getattr(X, "blocksize", (1, 1)), strict=True)]
     lines, entries = sides[::-1] if X.format == "csc" else sides
     indptr, indices = np.asarray(X.indptr), np.asarray(X.indices)
     what = None
-    if indptr.shape != (lines + 1,) or indptr.dtype.kind + indices.dtype.kind != "ii":
+    if indptr.shape != (lines + 1,) or {indptr.dtype.kind, indices.dtype.kind} - {"i", "u"}:
         what = f"indptr has shape {indptr.shape} for {lines} lines, or holds no whole numbers"
     elif indptr[0] != 0 or np.any(indptr[1:] < indptr[:-1]):
         what = "indptr does not begin at 0, or falls"

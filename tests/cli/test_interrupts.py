@@ -16,6 +16,7 @@ from distributed import Client, LocalCluster
 
 import rfcdask as rf
 from rfcdask.cli import main
+from rfcdask.cli.files import whole_file
 from tests.programs import run_cli, start_cli, user_environment
 
 FIT = ("fit", "many.zarr", "model", "--method", "random", "--n-components", "40", "--epochs")
@@ -216,3 +217,15 @@ work()
     )
     assert done.returncode == code, done.stderr
     assert done.stderr == "Interrupted: call the same command again to go on.\n"
+
+
+def test_a_file_that_another_command_writes_is_refused(tmp_path: Path) -> None:
+    """Else the first to end would give its name to the half that the other has written."""
+    dest = tmp_path / "new" / "predicted.csv"
+    with whole_file(str(dest)) as first:
+        first.write("all of it")
+        second = whole_file(str(dest))
+        with pytest.raises(FileExistsError, match="another process is writing"):
+            second.__enter__()
+    assert dest.read_text() == "all of it"
+    assert [path.name for path in dest.parent.iterdir()] == [dest.name]

@@ -443,3 +443,22 @@ def test_other_steps_look_at_the_blocks_too(tmp_path: Path) -> None:
     for call in calls:
         with pytest.raises(ValueError, match=r"A block of \w+ \(from row 0 on\)"):
             call()
+
+
+@pytest.mark.parametrize("kind", [sp.csr_array, sp.csc_array, sp.bsr_matrix, sp.coo_matrix])
+def test_good_sparse_rows_of_all_kinds_are_taken(kind: Any) -> None:
+    X, y = blobs(400, 6, 2)
+    wanted = rf.RidgeClassifier().fit(X, y).coef_
+    given = kind(X)
+    if hasattr(given, "indptr"):
+        given.indptr, given.indices = given.indptr.astype("u4"), given.indices.astype("i8")
+    np.testing.assert_allclose(rf.RidgeClassifier().fit(given, y).coef_, wanted, rtol=1e-4)
+    empty = kind((3, 6), dtype=np.float32)
+    assert rf.RidgeClassifier().fit(X, y).predict(empty).shape == (3,)
+
+
+def test_a_flat_sparse_array_is_no_matrix() -> None:
+    X, y = blobs(400, 5, 2)
+    for model in (rf.RidgeClassifier(), rf.RandomFeatures(8)):
+        with pytest.raises(ValueError, match=r"2D|1D|1-D"):
+            model.fit(sp.csr_array(X[:, 0]), y)

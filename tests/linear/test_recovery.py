@@ -27,8 +27,9 @@ from rfcdask.linear.sgd.step import (
     train_on_blocks,
 )
 from rfcdask.linear.sgd.training import Checkpoint
+from rfcdask.persist.files import exclusive_lock, lock_path
 from tests.linear.failing import data, dies_once, fails_once_a_block, flaky_train
-from tests.linear_data import blobs
+from tests.linear_data import blobs, lazy
 
 
 def model(**more: Any) -> Any:
@@ -292,3 +293,15 @@ def test_a_checkpoint_knows_the_rows_it_learned_from(
 
 def _raise(*_: Any) -> None:
     raise InterruptedRunError
+
+
+def test_a_checkpoint_that_another_process_writes_is_said(tmp_path: Path) -> None:
+    X, y = blobs(1000, 5, 2)
+    place = tmp_path / "training.npz"
+    model = rf.SGDClassifier(epochs=2, random_state=0, checkpoint=place)
+    held = exclusive_lock(lock_path(place), RuntimeError("taken"))
+    with held, pytest.raises(FileExistsError, match="another process is writing"):
+        model.fit(lazy(X, 100), lazy(y, 100))
+    assert not place.exists()
+    model.fit(lazy(X, 100), lazy(y, 100))
+    assert not lock_path(place).exists()

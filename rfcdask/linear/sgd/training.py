@@ -28,7 +28,7 @@ from rfcdask.linear.sgd.step import (
     sample_rows,
     train_on_blocks,
 )
-from rfcdask.persist.files import atomic_file, disk_errors
+from rfcdask.persist.files import atomic_file, disk_errors, exclusive_lock, lock_path
 from rfcdask.persist.untrusted import faults_as, open_npz
 
 History = list[dict[str, float]]
@@ -163,9 +163,12 @@ class Checkpoint:
 
     def _write(self, arrays: dict[str, Array], **about: Any) -> None:
         about = {"format": FORMAT, "run": self.fingerprint} | about
-        with disk_errors(self.path), atomic_file(self.path) as file:
-            values: dict[str, Any] = {"about": np.array(json.dumps(about)), **arrays}
-            np.savez(file, **values)
+        refusal = FileExistsError(f"another process is writing {self.path}: give each its own.")
+        values: dict[str, Any] = {"about": np.array(json.dumps(about)), **arrays}
+        with disk_errors(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with exclusive_lock(lock_path(self.path), refusal), atomic_file(self.path) as file:
+                np.savez(file, **values)
 
     def _read(self) -> tuple[dict[str, Any], dict[str, Array]]:
         with self._faults(), open_npz(self.path) as stored:
