@@ -120,6 +120,8 @@ def _align(values: Any, X: DaskArray, name: str) -> DaskArray:
     """Return labels, targets or weights as a dask array with the row chunks of X."""
     values = lazy_column(values)
     check_container(values, name)
+    if is_sparse(values):
+        raise ValueError(f"{name} is a sparse matrix; give {name}.toarray().ravel().")
     lazy = isinstance(values, da.Array)
     if not lazy:
         values = np.asarray(values)
@@ -140,7 +142,7 @@ def _align(values: Any, X: DaskArray, name: str) -> DaskArray:
 def _check_sample_weight(weights: Any, X: DaskArray) -> DaskArray | None:
     if weights is None:
         return None
-    if not isinstance(weights, da.Array):
+    if not isinstance(weights, da.Array) and not is_sparse(weights):
         weights = np.asarray(weights)
         weights = np.full(X.shape[0], weights) if weights.ndim == 0 else weights
         check_total_weight(float(np.any(weights)))

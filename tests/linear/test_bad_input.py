@@ -462,3 +462,15 @@ def test_a_flat_sparse_array_is_no_matrix() -> None:
     for model in (rf.RidgeClassifier(), rf.RandomFeatures(8)):
         with pytest.raises(ValueError, match=r"2D|1D|1-D"):
             model.fit(sp.csr_array(X[:, 0]), y)
+
+
+def test_sparse_labels_and_weights_are_refused_by_name() -> None:
+    X, y = blobs(400, 5, 2)
+    column = sp.csr_matrix(y[:, None])
+    for rows in (X, lazy(X, 100)):
+        with pytest.raises(ValueError, match=r"y is a sparse matrix; give y.toarray\(\)"):
+            rf.RidgeClassifier().fit(rows, column)
+        with pytest.raises(ValueError, match="sample_weight is a sparse matrix"):
+            rf.RidgeClassifier().fit(rows, y, sample_weight=column)
+    flat = column.toarray().ravel()
+    assert rf.RidgeClassifier().fit(X, flat, sample_weight=flat + 1).score(X, y) > 0.5
