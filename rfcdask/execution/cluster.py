@@ -9,7 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -275,7 +275,8 @@ def _closing_what_failed_to_start() -> Iterator[None]:
         yield
     except BaseException as error:
         for cluster in started_clusters() - before:
-            cluster.close(timeout=10)
+            with suppress(Exception):  # of one that has hardly begun; what broke it off is told
+                cluster.close(timeout=10)
         if isinstance(error, RuntimeError) and "start" in str(error):
             raise RuntimeError(f"The local workers did not start ({error}). {_GUARD}") from error
         raise

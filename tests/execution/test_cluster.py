@@ -20,6 +20,7 @@ from distributed import Client, LocalCluster
 from distributed.security import Security
 
 import rfcdask as rf
+from rfcdask.execution import cluster as cluster_module
 from rfcdask.execution.cluster import current_client, local_threads, size_of_cluster
 from rfcdask.execution.failures import _no_worker_timeout
 from tests import programs
@@ -342,3 +343,16 @@ def test_connect_without_with_says_what_to_do() -> None:
         connection.submit(len, ())
     with connection as client:
         assert client is None
+
+
+def test_an_interrupted_start_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing what has hardly begun fails by itself, and hid Ctrl-C."""
+
+    class Begun:
+        def close(self, timeout: float) -> None:
+            raise AssertionError("Status.init")
+
+    listed = iter([set(), {Begun()}])
+    monkeypatch.setattr(cluster_module, "started_clusters", lambda: next(listed))
+    with pytest.raises(KeyboardInterrupt), cluster_module._closing_what_failed_to_start():
+        raise KeyboardInterrupt
