@@ -300,7 +300,7 @@ def check_container(X: Any, name: str = "X") -> None:
             f"{name} is a masked array, and a model would take what lies behind its mask for "
             f"values; fill it ({name}.filled(...), dask.array.ma.filled) or leave such rows out."
         )
-    if not isinstance(X, da.Array) and isinstance(getattr(X, "data", None), da.Array):
+    if not isinstance(X, (da.Array, np.ndarray)) and isinstance(getattr(X, "data", 0), da.Array):
         raise TypeError(f"{name} is a lazy {type(X).__name__} of xarray: pass {name}.data instead.")
     check_sparse(X, name)
     if hasattr(X, "to_dask_array"):
