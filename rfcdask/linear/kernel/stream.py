@@ -309,14 +309,14 @@ class KernelTrainingLoop:
 
     def _close_epoch(self, state: OptimizerState, best: BestState, epoch: int) -> OptimizerState:
         """Judge the epoch, write it into the history and begin counting anew."""
+        entry = {"epoch": float(epoch + 1), "loss": state.loss / max(state.weight, 1e-300)}
+        if not entry["loss"] < MOST_LOSS:
+            raise diverged(f"the mean loss of epoch {epoch + 1} is {entry['loss']:.4g}")
         held = self.sample.held
         found = None
         if len(held.weights):
             found = judge(self.training, state.parameters, held, self.score)
         best.see(state.parameters, found)
-        entry = {"epoch": float(epoch + 1), "loss": state.loss / max(state.weight, 1e-300)}
-        if not entry["loss"] < MOST_LOSS:
-            raise diverged(f"the mean loss of epoch {epoch + 1} is {entry['loss']:.4g}")
         if found is not None:
             entry["held_out_loss"] = float(found.losses[found.best])
             if self.score is not None:
