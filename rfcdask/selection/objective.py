@@ -35,7 +35,6 @@ from rfcdask.selection.candidates import (
     weighted_by_row,
 )
 
-FORECAST_PAIRS = 4096  # of sampled pairs, that are enough to forecast the next picks
 TARGET_ROWS = 256  # rows of the target that are multiplied at a time
 _GRAM_COLUMNS = 512
 
@@ -245,7 +244,6 @@ class SampledPairs:
         self.first, self.second = first, second
         self.n_atoms, self.dtype = first.n_atoms, first.dtype
         self.n_pairs = self.n_terms = first.n_rows
-        self._n_forecast = min(self.n_pairs, FORECAST_PAIRS)
         size = self.n_pairs * self.n_atoms * np.dtype(first.dtype).itemsize
         self._kept = map_tiles(self._multiply, first.tiles()) if size <= budget else None
 
@@ -274,7 +272,7 @@ class SampledPairs:
 
     def columns(self, atoms: IntArray) -> Array:
         """Return some columns of G."""
-        chosen = self._rows(_never_one(atoms))
+        chosen = self.values(_never_one(atoms))
         out = np.empty((len(chosen), self.n_atoms), self.dtype)
 
         def fill(tile: slice) -> None:
@@ -283,18 +281,13 @@ class SampledPairs:
         map_tiles(fill, self.first.tiles())
         return out[: len(atoms)].T
 
-    def _rows(self, atoms: IntArray) -> Array:
+    def values(self, atoms: IntArray) -> Array:
         """Return the rows of R of some atoms, ``(len(atoms), S)``."""
         return self._multiply(atoms) if self._kept is None else take_rows(self._kept, atoms)
 
-    def values(self, atoms: IntArray) -> Array:
-        """Return what R has of some atoms on the first of the pairs, which are in random order."""
-        return self._rows(atoms)[:, : self._n_forecast].copy()
-
     def approximate_gram(self, A: Array, B: Array) -> Array:
-        """Return G between atoms with such values, as if all pairs were like the first ones."""
-        times = np.float32(self.n_pairs / self._n_forecast)
-        return in_small_tiles(lambda a, b: times * (A[a] @ B[b].T), (len(A), len(B)), self.dtype)
+        """Return G between atoms with such rows of R."""
+        return in_small_tiles(lambda a, b: A[a] @ B[b].T, (len(A), len(B)), self.dtype)
 
     def correlations(self, target: PairTarget) -> tuple[Array, float]:
         """Return c and ||t||^2 for a target given pair by pair; None stands for the row sums r."""
