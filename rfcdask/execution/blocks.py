@@ -5,14 +5,17 @@ Which block comes next is the caller's business; it arrives in that order, whate
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from functools import wraps
-from itertools import islice
+from functools import cached_property, wraps
+from itertools import chain, islice
+from pickle import dumps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from dask.base import is_dask_collection, optimize
 from dask.core import get_dependencies
+from dask.task_spec import GraphNode
 from dask.utils import ensure_dict
 
 from rfcdask.execution.dask_internals import layer_options
@@ -25,6 +28,13 @@ if TYPE_CHECKING:
 
 Graph = dict[Any, Any]
 Kind = TypeVar("Kind", bound=type)
+SMALL = 2**18
+"""Bytes of what all blocks need, such as a feature map, up to which each task has its own copy."""
+
+
+def given(value: Any) -> Any:
+    """Return a value as it is: the task that hands it to all blocks."""
+    return value
 
 
 def first_rows(X: DaskArray) -> IntArray:
@@ -92,6 +102,36 @@ class Blocks:
                 part[key] = self._graph[key]
                 waiting += get_dependencies(self._graph, key)
         return part
+
+    def own(self, index: int) -> Graph:
+        """Return the tasks of one block that nothing else needs: one task may do all of them."""
+        found: Graph = {}
+        waiting = list(self.keys(index))
+        while waiting:
+            key = waiting.pop()
+            task = self._graph.get(key)
+            if self._uses[key] == 1 and isinstance(task, GraphNode):
+                found[key] = task
+                waiting += task.dependencies
+        return found
+
+    @cached_property
+    def carried(self) -> Graph:
+        """What all blocks need, where it is so small that each task should have a copy of it.
+
+        Dask sends a task to where its inputs lie, and to other workers only when it sees them idle.
+        """
+        tasks = self.culled(self.shared)
+        if not all(getattr(task, "func", None) is given for task in tasks.values()):
+            return {}
+        return tasks if len(dumps(tasks)) <= SMALL else {}
+
+    @cached_property
+    def _uses(self) -> Counter[Any]:
+        """How many tasks need each task of the graph, and blocks that it is part of."""
+        needed = (get_dependencies(self._graph, key) for key in self._graph)
+        blocks = (self.keys(index) for index in range(len(self)))
+        return Counter(chain(chain.from_iterable(needed), chain.from_iterable(blocks)))
 
     def _shared_keys(self) -> list[Any]:
         """Return what the first and the last block both need directly.

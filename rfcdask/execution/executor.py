@@ -38,6 +38,8 @@ RETRIES = 3
 """How often a task is tried again on a cluster; every task reads its inputs and returns anew."""
 EXTRA_THREADS = 1
 """Threads beyond one per core: while one waits for its store, the others compute."""
+FOLD_BYTES = 2**24
+"""Blocks of a fold up to this size together are computed by one task of a cluster."""
 MOST_THREADS = 4
 """Local threads of `run_tasks`: each holds about three blocks while it writes one."""
 
@@ -398,18 +400,22 @@ class ClusterExecutor(Executor):
         return Task.fuse(*graph.values(), Task(key, _pack, *map(TaskRef, blocks.keys(index))))
 
     def fold(self, blocks: Blocks, indices: Sequence[int], fold: Fold, state: Any) -> Handle:
-        # A chain of tasks, each folding one block into the state of the one before.
-        graph = blocks.graph(indices) | self._shared(blocks)
-        key = self._key("fold")
-        graph[key] = DataNode(key, state)
-        for index in indices:
-            before, key = key, self._key("fold")
+        # A chain of tasks, each of which computes one block and folds it into the state of the one
+        # before: read by others, blocks would travel, and in any order. Small ones go together.
+        shared = self._shared(blocks)
+        at_once = max(1, FOLD_BYTES // max(blocks.nbytes, 1))
+        graph: Graph = {}
+        parts, key, before = dict(blocks.carried), "", state
+        for number, index in enumerate(indices, start=1):
             block = Task(self._key("block"), _pack, *map(TaskRef, blocks.keys(index)))
-            graph[block.key] = block
-            graph[key] = Task(
-                key, _in_one_blas_thread, fold, TaskRef(before), TaskRef(block.key), index
-            )
-        return self._send(graph, [key])[0]
+            key, call = self._key("fold"), (_in_one_blas_thread, fold, before, TaskRef(block.key))
+            parts |= blocks.own(index) | {block.key: block, key: Task(key, *call, index)}
+            before = TaskRef(key)
+            if number % at_once == 0 or number == len(indices):
+                graph[key] = Task.fuse(*parts.values())
+                parts = dict(blocks.carried)
+        needed = {name for task in graph.values() for name in task.dependencies}
+        return self._send(graph | blocks.culled(needed, without=shared) | shared, [key])[0]
 
     def result(self, handle: Handle) -> Any:
         return fetch(handle, self.client, self._block_bytes)
@@ -431,7 +437,7 @@ class ClusterExecutor(Executor):
         """Return futures of what all blocks need: sent once, however many blocks there are."""
         if blocks not in self._shared_of:
             self._block_bytes = blocks.nbytes
-            keys = blocks.shared
+            keys = [] if blocks.carried else blocks.shared
             futures = self._send(blocks.culled(keys), keys) if keys else []
             self._shared_of[blocks] = dict(zip(keys, futures, strict=True))
         return self._shared_of[blocks]

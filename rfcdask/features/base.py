@@ -24,8 +24,7 @@ from rfcdask.data.sample import (
 )
 from rfcdask.display import count, number
 from rfcdask.display.html import Facts, HTMLReprMixin
-from rfcdask.execution.blocks import lazy_on_dask
-from rfcdask.features.evaluators import given
+from rfcdask.execution.blocks import given, lazy_on_dask
 from rfcdask.features.lazy import FeatureArray
 from rfcdask.kernels import Kernel, get_kernel, resolve_gamma
 from rfcdask.kernels.arrays import (

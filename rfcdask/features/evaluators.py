@@ -27,11 +27,6 @@ _SMALLEST_EIGENVALUE = {4: 1e-6, 8: 1e-12}
 """Relative to the largest, by bytes of a kernel value: the inverse root blows its rounding up."""
 
 
-def given(evaluator: Callable[..., Array]) -> Callable[..., Array]:
-    """Return an evaluator as it is: the task that hands it to all blocks."""
-    return evaluator
-
-
 @dataclass(frozen=True)
 class GaussianProjection:
     """A dense Gaussian matrix, ``(n_in, n_out)``, entries N(0, 1 / n_out)."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -12,6 +15,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
+import rfcdask as rf
 from rfcdask.execution.blocks import Blocks, consecutive_groups, stream_folds, stream_groups
 from rfcdask.execution.executor import ClusterExecutor, Executor, ThreadExecutor, open_executor
 from rfcdask.kernels.arrays import Array
@@ -151,3 +155,29 @@ def test_a_cluster_never_holds_more_than_the_window(cluster_client: Any) -> None
             held = [key for key in cluster_client.futures if "block" in str(key)]
             assert len(held) <= 3
             time.sleep(0.01)
+
+
+def leave_trace(folder: str, block: Array) -> Array:
+    """Leave a file for each time that a block is computed."""
+    Path(folder, f"{block[0, 0]:.0f}-{uuid.uuid4().hex}").touch()
+    return block
+
+
+def test_a_fold_computes_what_blocks_share_once(tmp_path: Path, cluster_client: Any) -> None:
+    source = numbered(4, rows=10).map_blocks(partial(leave_trace, str(tmp_path)), dtype=float)
+    X = source.rechunk((5, 2))  # two blocks of each
+    with open_executor(cluster_client) as executor:
+        found = list(stream_folds(executor, Blocks(X), [range(0, 3), range(3, 8)], add_up, 0.0))
+    assert sum(found) == float(np.asarray(numbered(4, rows=10)).sum())
+    assert sorted(path.name.split("-")[0] for path in tmp_path.iterdir()) == ["0", "20", "40", "60"]
+
+
+def test_tasks_carry_small_maps_and_wait_for_large_ones() -> None:
+    X = numbered(6)
+    small, large = (rf.RandomFeatures(n, gamma=0.1, random_state=0).fit(X) for n in (10, 20_000))
+    blocks = Blocks(small.transform(X).unevaluated())
+    assert [*blocks.carried] == blocks.shared
+    assert not Blocks(large.transform(X).unevaluated()).carried
+    costly = da.map_blocks(np.multiply, X, dask.delayed(abs)(-2.0), dtype=float)
+    assert Blocks(costly).shared
+    assert not Blocks(costly).carried

@@ -280,10 +280,13 @@ class TrainingLoop:
         Training ends early when the held-out loss has not become better by the relative amount
         `tol` for `patience` epochs, or the score where there is one; 0 goes on to the end.
         """
-        given = self._handle = self.preconditioner
-        if given is None:
-            self._handle = self._estimate_preconditioner()
-            self.preconditioner = self.executor.result(self._handle)
+        self._known: Any = self.preconditioner
+        estimate: Handle | None = None
+        if self.preconditioner is None:
+            estimate = self._known = self._estimate_preconditioner()
+            self.preconditioner = self.executor.result(estimate)
+        if self.config.chains > 1:  # all of which Dask would send to where the estimate lies
+            self._known = self.preconditioner
         first, group = epochs.start, 0
         stored = None
         if self.checkpoint:
@@ -300,8 +303,8 @@ class TrainingLoop:
                     break
         if self.checkpoint:
             self.checkpoint.remove()
-        if given is None:
-            self.executor.release(self._handle)
+        if estimate is not None:
+            self.executor.release(estimate)
 
     def _estimate_preconditioner(self) -> Any:
         """Start estimating the preconditioner on rows of the first blocks of the first epoch.
@@ -336,7 +339,7 @@ class TrainingLoop:
     def _run_epoch(self, epoch: int, first_group: int, reporter: Reporter, keep_best: bool) -> None:
         groups = self._groups(epoch)[first_group:]
         since = 0
-        executor, known = self.executor, (self.config, self._handle)
+        executor, known = self.executor, (self.config, self._known)
         rounds = (executor, self.blocks, groups, self.config.chains, self.ahead, self._held)
         for first, parts in stream_rounds(*rounds):
             last, tasks = first + len(parts), []
