@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 GROUP = 8
-"""Blocks that are counted by one task."""
+"""Blocks that are counted by one task, at most."""
 
 
 @dataclass(frozen=True)

@@ -64,8 +64,6 @@ __all__ = [
     "roc_auc_score",
     "root_mean_squared_error",
 ]
-GROUP = 8
-"""Blocks that are counted by one task."""
 Metric = Callable[..., Any]
 Count = Callable[..., Any]
 """``count(*arrays of a block, weights or None) -> counts``"""

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 Graph = dict[Any, Any]
 Kind = TypeVar("Kind", bound=type)
+LEAST_FOLDS = 64
+"""Runs of blocks that are folded apart, at least, where there are as many blocks."""
 SMALL = 2**18
 """Bytes of what all blocks need, such as a feature map, up to which each task has its own copy."""
 
@@ -248,9 +250,12 @@ def fold_blocks(
     group_size: int = 1,
     progress: Any = None,
 ) -> Iterator[Any]:
-    """Yield the fold of each run of `group_size` row blocks, in order, and report the rows done."""
+    """Yield the fold of each run of row blocks, in order, and report the rows done.
+
+    A run has at most `group_size` blocks, and fewer where that would leave workers without one.
+    """
     blocks = Blocks(*arrays)
-    groups = consecutive_groups(len(blocks), group_size)
+    groups = consecutive_groups(len(blocks), min(group_size, -(-len(blocks) // LEAST_FOLDS)) or 1)
     with (
         open_executor(client) as executor,
         track(label, float(sum(blocks.rows)), "rows", progress=progress) as reporter,

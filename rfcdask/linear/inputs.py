@@ -49,8 +49,6 @@ LABEL_BLOCKS = 8
 """Blocks of labels read by one task: they are small, and waiting for a store should be shared."""
 COPIES = 3
 """Such matrices at a time, at least: the sum so far, a part, and what the solver makes of it."""
-PARTS = 64
-"""Into how many sums the blocks are folded, so that few J x J matrices travel."""
 KEEP_BYTES = 2**25
 """Codes of labels up to this size are kept: reading them again costs more than they weigh."""
 
@@ -307,7 +305,7 @@ def accumulate_moments(
         (None, None),
         client,
         "summing",
-        group_size=-(-rows.numblocks[0] // PARTS),
+        group_size=rows.numblocks[0],  # as few as may be: each is a J x J matrix that travels
         progress=progress,
     ):
         total = (total[0].merge(part[0] or nothing), total[1].merge(part[1] or nothing))

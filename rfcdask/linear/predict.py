@@ -53,7 +53,7 @@ from rfcdask.linear.rows import (
 SHOWN_CLASSES = 6
 """More classes than this are counted, not listed."""
 SCORED_BLOCKS = 16
-"""Blocks that are scored by one task."""
+"""Blocks that are scored by one task, at most."""
 FEWEST_ROWS = 5
 """Rows that each class must have: scikit-learn's own cross-validation wants as many."""
 NOT_NEGATIVE = Interval(Real, 0, np.inf, closed="left")

@@ -16,7 +16,13 @@ import numpy as np
 import pytest
 
 import rfcdask as rf
-from rfcdask.execution.blocks import Blocks, consecutive_groups, stream_folds, stream_groups
+from rfcdask.execution.blocks import (
+    Blocks,
+    consecutive_groups,
+    fold_blocks,
+    stream_folds,
+    stream_groups,
+)
 from rfcdask.execution.executor import ClusterExecutor, Executor, ThreadExecutor, open_executor
 from rfcdask.kernels.arrays import Array
 
@@ -181,3 +187,10 @@ def test_tasks_carry_small_maps_and_wait_for_large_ones() -> None:
     costly = da.map_blocks(np.multiply, X, dask.delayed(abs)(-2.0), dtype=float)
     assert Blocks(costly).shared
     assert not Blocks(costly).carried
+
+
+@pytest.mark.parametrize(("n_blocks", "most", "runs"), [(14, 16, 14), (64, 8, 64), (65, 8, 33)])
+def test_few_blocks_are_folded_apart(n_blocks: int, most: int, runs: int) -> None:
+    found = list(fold_blocks([numbered(n_blocks)], add_up, 0.0, None, "adding", group_size=most))
+    assert len(found) == runs
+    assert sum(found) == float(np.asarray(numbered(n_blocks)).sum())
