@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import dask.array as da
 import dask.config
 import numpy as np
 from sklearn.pipeline import Pipeline
@@ -53,8 +54,6 @@ CONFIRM_FROM = 2000
 FEW_BYTES = 2**20
 """Rows up to this size are trained on in this process: in each of up to 200 epochs the tasks of a
 cluster would take many times as long as what they do."""
-LINEAR_EPOCHS = 5
-"""Passes of the linear model on sparse columns."""
 
 
 def _fit_sizes(run: Context, method: str, sizes: Sequence[int]) -> Iterator[tuple[int, Any, float]]:
@@ -210,10 +209,11 @@ def train_linear(run: Context) -> dict[str, Any]:
     """Train a linear model on the columns themselves: what every map must beat, and kept if not."""
     start = time.perf_counter()
     train, test, held = run.linear_parts
-    model = run.judge.ridge()
     if train.sparse:  # a square matrix of all columns would not fit
-        model = run.judge.sgd(epochs=LINEAR_EPOCHS, random_state=run.settings.random_state)
-    model.fit(train.X, train.y, client=run.client)
+        model = run.judge.sgd(random_state=run.settings.random_state)
+        _fit(run, model, *_rows(run, train))
+    else:
+        model = run.judge.ridge().fit(train.X, train.y, client=run.client)
     if held is not None:
         model.calibrate(held.X, held.y, method=run.used["calibration"], client=run.client)
     seconds = time.perf_counter() - start
@@ -226,6 +226,20 @@ def train_linear(run: Context) -> dict[str, Any]:
         "seconds": seconds,
         "learner": "sgd" if train.sparse else "ridge",
     }
+
+
+def _rows(run: Context, data: Dataset) -> tuple[Any, Any]:
+    """Return rows and labels, lazily unless they are few."""
+    if data.X.nbytes > FEW_BYTES:
+        return data.X, data.y
+    return compute(data.X, run.client), None if data.y is None else compute(data.y, run.client)
+
+
+def _fit(run: Context, model: Any, X: Any, y: Any) -> None:
+    """Train a model where its rows are: on the cluster, or in this process."""
+    here = not isinstance(X, da.Array)
+    with dask.config.set({"scheduler": "threads"} if here else {}):
+        model.fit(X, y, client=None if here else run.client)
 
 
 def _kept(run: Context, name: str) -> Path:
@@ -250,10 +264,7 @@ def train(run: Context) -> dict[str, Any]:
 
     Features that learn do so with the model.
     """
-    used, X, y, steps = run.used, run.train.X, run.train.y, _steps_before(run)
-    few = X.nbytes <= FEW_BYTES
-    if few:
-        X, y = compute(X, run.client), None if y is None else compute(y, run.client)
+    used, (X, y), steps = run.used, _rows(run, run.train), _steps_before(run)
     features: Any = None
     if used["method"] != "none" and not run.learns_features:
         features = load(map_path(run, used["method"], run.n_components))
@@ -263,8 +274,7 @@ def train(run: Context) -> dict[str, Any]:
     learned: dict[str, Any] = {}
     if used["learner"] != "none" or run.learns_features:
         learner = make_learner(run)
-        with dask.config.set({"scheduler": "threads"} if few else {}):
-            learner.fit(X, y, client=None if few else run.client)
+        _fit(run, learner, X, y)
         if "checkpoint" in learner.get_params():
             learner.set_params(checkpoint=None)  # a path of this run is no part of the model
         if (held := run.calibration_rows) is not None:
