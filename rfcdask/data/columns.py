@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rfcdask.data.errors import DataError
-from rfcdask.kernels.arrays import Array, FloatArray
+from rfcdask.kernels.arrays import LEAST_SQUARE, Array, FloatArray
 from rfcdask.persist.untrusted import redacted
 
 LABEL_NAMES = ("label", "target", "class", "y")
@@ -270,6 +270,11 @@ class ColumnStats:
         # The mean of equal values may be off by a bit, and the variance is then not quite zero.
         return np.where(self.minimum == self.maximum, 0.0, self.m2 / self.count)
 
+    @property
+    def has_deviation(self) -> Array:
+        """Whether the square of each column's deviation is a number that kept its digits, or 0."""
+        return squares_kept(self.variance, self.minimum, self.maximum)
+
     def attributes(self) -> dict[str, list[float | None]]:
         """Return what a store keeps; JSON knows no infinity, so None stands for it."""
         kept = (self.mean, self.variance, self.minimum, self.maximum)
@@ -288,6 +293,12 @@ class ColumnStats:
     def from_json(cls, data: dict[str, Any]) -> ColumnStats:
         """Rebuild what `to_json` wrote."""
         return cls(data["count"], *(np.asarray(data[name], np.float64) for name in _KEPT))
+
+
+def squares_kept(variance: FloatArray, minimum: FloatArray, maximum: FloatArray) -> Array:
+    """Tell of each column whether its variance is right: it is lost where squares leave float64."""
+    kept = (minimum == maximum) | ((variance >= LEAST_SQUARE) & np.isfinite(variance))
+    return np.asarray(kept)
 
 
 def column_stats(X: Array) -> ColumnStats:

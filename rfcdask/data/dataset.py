@@ -12,7 +12,7 @@ import numpy as np
 from dask.base import tokenize
 from dask.utils import format_bytes
 
-from rfcdask.data.columns import first_names, names_in_file
+from rfcdask.data.columns import first_names, names_in_file, squares_kept
 from rfcdask.data.errors import DataError
 from rfcdask.data.reader import Reader
 from rfcdask.data.sample import Rows, choose_rows, fetch_rows, rows_name
@@ -178,7 +178,22 @@ class Dataset:
                 "rfcdask.ingest or dest=."
             )
         scale = self.attrs.get("scale")
-        return np.asarray(self.attrs[name], np.float64) * float(scale or 1) ** power
+        with np.errstate(over="ignore"):
+            return np.asarray(self.attrs[name], np.float64) * np.float64(scale or 1) ** power
+
+    @property
+    def deviation(self) -> FloatArray:
+        """Standard deviation of each column of `X`, over all rows of the store."""
+        self._statistic("variance", 2)
+        known = [np.asarray(self.attrs.get(n, 0), float) for n in ("variance", "min", "max")]
+        lost = ~squares_kept(*known) | ~np.isfinite(known[0])
+        if lost.any():
+            raise DataError(
+                f"column {int(np.argmax(lost))} holds values too large or too small to be squared, "
+                "so it has no deviation to divide by: multiply it by a number before the ingest, "
+                "or fit rfcdask.Standardizer on X."
+            )
+        return np.asarray(np.sqrt(known[0]) * abs(float(self.attrs.get("scale") or 1)))
 
     def standardize(self) -> Dataset:
         """Return the data set with mean 0 and variance 1 in every column, lazily.
@@ -186,14 +201,7 @@ class Dataset:
         The statistics are those of all rows of the store, also for the parts of a split, so that
         both parts get the same map. Constant columns become 0.
         """
-        variance = self.variance
-        if not np.isfinite(variance).all():
-            raise DataError(
-                f"column {int(np.argmax(~np.isfinite(variance)))} holds values too large to be "
-                "squared, so it has no deviation to divide by: scale it down first, with scale=."
-            )
-        deviation = np.sqrt(variance)
-        deviation[deviation == 0] = 1.0
+        deviation = np.where(self.deviation == 0, 1.0, self.deviation)
         reader = StandardReader(self.reader, tuple(self.mean.tolist()), tuple(deviation.tolist()))
         attrs = {key: value for key, value in self.attrs.items() if key not in _STATISTICS}
         return Dataset(reader, attrs | {"standardized": True}, projection=self.projection)

@@ -22,6 +22,8 @@ else:
     DaskArray = CSR = Matrix = Any
 RandomState: TypeAlias = int | np.random.RandomState | np.random.Generator | None
 """What scikit-learn takes as ``random_state``, and a Generator."""
+LEAST_SQUARE = 1e-290
+"""Sums of squares below this have lost digits, or are 0 although values differ."""
 
 
 def is_sparse(X: Any) -> TypeIs[CSR]:
@@ -145,6 +147,13 @@ def check_finite(X: Matrix, first_row: int = 0, where: str = "") -> None:
 def _sum_is_finite(values: Array) -> bool:
     with np.errstate(invalid="ignore", over="ignore"):  # infinities may meet, large values add up
         return bool(np.isfinite(values.sum(dtype=np.float64)))
+
+
+def vary(rows: Matrix) -> bool:
+    """Tell whether rows differ, also where the squares of what they differ by are 0."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread: Any = rows.max(axis=0) - rows.min(axis=0)
+    return bool(np.any(spread.toarray() if is_sparse(spread) else spread))
 
 
 def missing_labels(y: Array) -> Array:

@@ -32,7 +32,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy import special
 
-from rfcdask.kernels.arrays import CSR, Array, Matrix, is_sparse
+from rfcdask.kernels.arrays import CSR, LEAST_SQUARE, Array, Matrix, is_sparse, vary
 from rfcdask.kernels.runtime import compiled, map_tiles, one_blas_thread
 
 Sum = Literal["squares", "absolutes", "log1p"]
@@ -259,22 +259,25 @@ def resolve_gamma(gamma: float | str, kernel: Kernel, rows: Matrix) -> float:
             raise ValueError(f"Unknown gamma {gamma!r}: use 'scale', 'median' or a number above 0.")
         rule = _gamma_of_scale if gamma == "scale" else _gamma_of_median
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            found = rule(kernel, rows)
-        if not _is_positive(found):
-            raise ValueError(
-                f"gamma={gamma!r} gives {found}: the values of X are too large or too small to be "
-                "squared; scale X first (sklearn.preprocessing.StandardScaler)."
-            )
-        return found
+            return check_gamma(gamma, rule(kernel, rows))
     if not _is_positive(gamma):
         raise ValueError(f"gamma={gamma!r} must be a finite number above 0, 'scale' or 'median'.")
     return float(gamma)
 
 
+def check_gamma(rule: str, found: float) -> float:
+    """Return the gamma that a rule found, or raise where squares of X left none."""
+    if not _is_positive(found):
+        raise ValueError(
+            f"gamma={rule!r} gives {found}: the values of X are too large or too small to be "
+            "squared; scale X first (rfcdask.Standardizer)."
+        )
+    return found
+
+
 def _is_positive(gamma: Any) -> bool:
-    if isinstance(gamma, (bool, np.bool_)):
-        return False
-    return isinstance(gamma, Real) and 0 < float(gamma) < np.inf
+    is_number = isinstance(gamma, Real) and not isinstance(gamma, bool)
+    return is_number and 0 < float(gamma) < np.inf
 
 
 def _gamma_of_scale(kernel: Kernel, rows: Matrix) -> float:
@@ -288,15 +291,16 @@ def _gamma_of_scale(kernel: Kernel, rows: Matrix) -> float:
         variance = np.square(values, dtype=np.float64).sum() / entries - mean**2
     else:
         variance = float(np.var(values, dtype=np.float64))
+    if variance < LEAST_SQUARE and vary(rows):
+        return np.inf
     if variance <= 1e-14 * mean**2 < np.inf:
         raise ValueError(
             "gamma='scale' needs data that vary, but all sampled values of X are constant; "
             "give gamma as a number."
         )
-    spread = rows.shape[1] * variance
     if kernel.distance == "absolutes":
         return float(1 / (rows.shape[1] * np.sqrt(variance)))
-    return float(kernel.gamma_of_spread(spread))
+    return float(kernel.gamma_of_spread(rows.shape[1] * variance))
 
 
 def _gamma_of_median(kernel: Kernel, rows: Matrix) -> float:
@@ -306,6 +310,8 @@ def _gamma_of_median(kernel: Kernel, rows: Matrix) -> float:
         sums = pairwise(kind, some, some)[np.triu_indices(some.shape[0], 1)]
     middle = float(np.median(sums))
     largest = float(np.max(sums, initial=0.0))
+    if largest < LEAST_SQUARE and kind == "squares" and vary(some):
+        return np.inf
     if middle <= 1e-14 * largest < np.inf or middle == 0:
         raise ValueError(
             "gamma='median' needs rows that differ, but at least half of the sampled pairs of "

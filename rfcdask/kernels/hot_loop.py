@@ -134,8 +134,15 @@ class CosineBlock:
         if structure is not None:
             structure = structure.scaled(np.full(len(phases), 0.5 / np.pi)).astype(dtype)
         b = np.asarray(phases, np.float64) / (2 * np.pi)
+        with np.errstate(over="ignore"):
+            turns = np.ascontiguousarray(frequencies / (2 * np.pi), dtype)
+        if not np.isfinite(turns).all():
+            raise ValueError(
+                f"Frequencies are too large for {dtype}, as those for values of X near 0 are; "
+                "scale X first (rfcdask.Standardizer), or lower gamma."
+            )
         return cls(
-            np.ascontiguousarray(frequencies / (2 * np.pi), dtype),
+            turns,
             (b - np.rint(b)).astype(dtype),
             np.asarray(scales, dtype),
             paired,

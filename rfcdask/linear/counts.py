@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rfcdask.kernels.arrays import Array, NotFiniteError
+from rfcdask.kernels.arrays import LEAST_SQUARE, Array, NotFiniteError
 from rfcdask.linear.rows import (
     ClassPredictor,
     LinearScores,
@@ -357,6 +357,8 @@ def explained(errors: Array) -> Array:
     weight, mean, spread, miss = errors[:4]
     if not np.isfinite(errors[:4]).all():
         raise ValueError("y or its predictions are too large to square: divide y by its size.")
+    if np.any((spread < LEAST_SQUARE) & (miss < LEAST_SQUARE) & (errors[4] > 0)):
+        raise ValueError("y and its predictions are too small to square: divide y by its size.")
     constant = spread <= weight * (8 * np.finfo(float).eps * mean) ** 2
     share = 1.0 - miss / np.where(constant, 1.0, spread)
     return np.where(constant, (miss == 0).astype(float), share)

@@ -7,6 +7,7 @@ of float32 rows are formed in float32, a few thousand rows at a time, and summed
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -14,7 +15,7 @@ import numpy as np
 import scipy.linalg
 
 from rfcdask.features.evaluators import FeatureRows
-from rfcdask.kernels.arrays import Array
+from rfcdask.kernels.arrays import LEAST_SQUARE, Array, vary
 from rfcdask.kernels.runtime import compiled
 from rfcdask.kernels.seeds import held_out_by_number
 from rfcdask.linear.rows import check_block_weights, dense, encode_labels, find_not_finite
@@ -25,6 +26,8 @@ FEW = 64
 """Rows whose products with the targets are summed in the precision of the data."""
 FAR = 10.0
 """Squared mean over variance from which rows are moved towards zero before they are squared."""
+LEAST_SHARE = 1e-6
+"""Squares of the columns over the penalty, below which it leaves a constant model."""
 FAR_ALONE = 1000.0
 """The same for a single column."""
 
@@ -78,9 +81,14 @@ class Moments(NamedTuple):
         counted = np.ones(len(Z)) if weights is None else weights.astype(np.float64)
         target_mean = counted @ Y / weight
         shift = _shift(Z)
-        scatter, cross, total = _products(Z, shift, Y - target_mean, weights)
+        # Powers of two change no digit, and let targets of any size be products in float32.
+        powers = np.frexp(np.abs(Y - target_mean).max(axis=0, initial=0.0))[1]
+        scatter, cross, total = _products(Z, shift, np.ldexp(Y - target_mean, -powers), weights)
+        cross = np.ldexp(cross, powers)
         mean = total / weight
         scatter -= weight * np.outer(mean, mean)
+        if not isinstance(Z, FeatureRows) and np.diag(scatter).max() < LEAST_SQUARE and vary(Z):
+            scatter[np.diag_indices_from(scatter)] += np.finfo(float).tiny  # rows that vary
         spread = counted @ np.square(Y - target_mean)
         if shift is not None:
             mean += shift
@@ -140,9 +148,22 @@ def _products(
             root = np.sqrt(weights[start : start + TILE]).astype(Z.dtype)[:, None]
             part, columns = part * root, columns * root
         # numpy sees that both are one matrix and computes half (syrk); scipy's holds the GIL.
-        scatter += part.T @ part
-        _add_cross(part, columns, sums)
+        products = part.T @ part
+        if part.dtype == np.float32 and _leave_float32(products, part):
+            part = part.astype(np.float64)
+            products = part.T @ part
+        scatter += products
+        _add_cross(part, columns.astype(part.dtype, copy=False), sums)
     return scatter, sums[:-1].T, sums[-1]
+
+
+def _leave_float32(products: Array, rows: Array) -> bool:
+    """Tell whether squares of finite rows overflowed, or vanished although a column has values."""
+    squares = np.diag(products)
+    if not np.isfinite(squares).all():
+        return bool(np.isfinite(rows).all())
+    small = squares < 1e-30
+    return bool(small.any() and rows[:, small].any())
 
 
 @compiled(fastmath={"contract"})
@@ -159,6 +180,24 @@ def _add_cross(rows: Array, columns: Array, out: Array) -> None:
         for k in range(columns.shape[1]):
             for j in range(rows.shape[1]):
                 out[k, j] += few[k, j]
+
+
+def check_squares(moments: Moments, alpha: float = 0.0) -> None:
+    """Raise where rows vary by so little that squares lose it, warn where a penalty leaves none."""
+    squares = float(np.trace(moments.scatter))
+    if 0 < squares < LEAST_SQUARE:
+        raise ValueError(
+            "X varies by less than 1e-145, which cannot be squared; scale X first "
+            "(rfcdask.Standardizer)."
+        )
+    rounding = 1e-20 * moments.weight * float(moments.mean @ moments.mean)
+    if rounding < squares < LEAST_SHARE * alpha:
+        warnings.warn(
+            f"The columns of X are so small that alpha={alpha:.2g} leaves a constant model; scale "
+            "X first (rfcdask.Standardizer), or lower alpha.",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def solve_ridge(moments: Moments, alpha: float, intercept: bool) -> tuple[Array, Array]:

@@ -18,7 +18,7 @@ from rfcdask.execution.executor import open_executor
 from rfcdask.kernels.arrays import DaskArray
 from rfcdask.kernels.seeds import seed_of
 from rfcdask.linear.inputs import ClassLabels, accumulate_moments, read_labels
-from rfcdask.linear.moments import Moments, choose_alpha, solve_ridge
+from rfcdask.linear.moments import Moments, check_squares, choose_alpha, solve_ridge
 from rfcdask.linear.predict import (
     COMMON_CONSTRAINTS,
     NOT_NEGATIVE,
@@ -103,6 +103,7 @@ class BaseRidge(LinearModel):
         return self._solve(moments if before is None else before.merge(moments))
 
     def _solve(self, moments: Moments) -> Self:
+        check_squares(moments, self.alpha_)
         self.moments_ = moments
         coef, self.intercept_ = solve_ridge(moments, self.alpha_, self.fit_intercept)
         self.coef_ = coef.T

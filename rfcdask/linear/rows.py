@@ -7,7 +7,7 @@ Worker processes need these and no estimator: nothing here imports scikit-learn 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,10 +69,27 @@ class LinearScores:
 
     def __call__(self, X: Array) -> Array:
         """Return scores of shape (n, outputs), or (n,)."""
-        scores: Array = X @ self.coef.T.astype(X.dtype) + self.intercept.astype(X.dtype)
+        scores = self.scores(X)
+        with np.errstate(over="ignore"):
+            rounded = scores.astype(X.dtype, copy=False)
+        if not np.isfinite(rounded).all() or (scores.any() and not rounded.any()):
+            raise ValueError(
+                f"Predictions as large as {np.abs(scores).max():.2g} are no numbers of {X.dtype}; "
+                "give X as float64, or fit on y divided by its size."
+            )
+        return rounded.ravel() if self.flat else rounded
+
+    def scores(self, X: Array) -> Array:
+        """Return scores of shape (n, outputs), in float64 where those of X are beyond float32."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            coef = self.coef.T.astype(X.dtype)
+            scores: Array = X @ coef + self.intercept.astype(X.dtype)
+        if X.dtype != np.float64 and (self.coef.any() and not coef.any()):
+            return np.asarray(X.astype(np.float64) @ self.coef.T + self.intercept)
         if not np.isfinite(scores).all():  # infinity would be a certain probability, NaN a class
             check_finite(X)
-        return scores.ravel() if self.flat else scores
+            return np.asarray(X.astype(np.float64) @ self.coef.T + self.intercept)
+        return scores
 
 
 class ClassPredictor(LinearScores):
@@ -84,7 +101,7 @@ class ClassPredictor(LinearScores):
 
     def codes(self, X: Array) -> Array:
         """Return the number of the class of each row."""
-        scores = super().__call__(X)
+        scores = self.scores(X)
         codes: Array = scores.argmax(1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
         return codes
 
@@ -104,10 +121,10 @@ class ClassProbabilities(LinearScores):
 
     def __call__(self, X: Array) -> Array:
         """Return probabilities of shape (n, classes)."""
-        scores = super().__call__(X)
+        scores = self.scores(X)
         if self.calibration is not None:
-            return self.calibration(scores).astype(scores.dtype)
-        return probabilities_of(scores, self.softmax)
+            return self.calibration(scores).astype(X.dtype)
+        return probabilities_of(scores, self.softmax).astype(X.dtype, copy=False)
 
 
 def probabilities_of(scores: Array, softmax: bool) -> Array:
@@ -311,3 +328,31 @@ class Calibration(NamedTuple):
             return np.asarray(scipy.special.expit(-(self.scores[k] * scores + self.values[k])))
         part = slice(self.ends[k - 1] if k else 0, self.ends[k])
         return np.interp(scores, self.scores[part], self.values[part])
+
+
+def check_sizes(samples: Sequence[Matrix], alpha: float, target: float) -> None:
+    """Raise where columns or y are so large or small that steps in float32 would learn nothing."""
+    if target > LARGEST_TARGET or 0 < target < SMALLEST:
+        raise ValueError(
+            f"y reaches {target:.2g}, too {'large' if target > 1 else 'small'} for steps in "
+            "float32; divide y by its size first."
+        )
+
+    def row(found: Any) -> Array:
+        return to_dense(found).astype(float).ravel()
+
+    low = np.min([row(rows.min(axis=0)) for rows in samples], axis=0)
+    high = np.max([row(rows.max(axis=0)) for rows in samples], axis=0)
+    size, apart = np.maximum(-low, high).max(initial=0.0), (high - low).max(initial=0.0)
+    if size > LARGEST or 0 < apart < max(SMALLEST, 1e-6 * np.sqrt(alpha)):
+        said = (
+            f"reach {size:.2g}, too large" if size > LARGEST else f"vary by {apart:.2g}, too little"
+        )
+        raise ValueError(
+            f"Values of X {said} for steps in float32 with alpha={alpha:.2g}; scale the columns of "
+            "X first (rfcdask.Standardizer)."
+        )
+
+
+LARGEST, SMALLEST, LARGEST_TARGET = 1e21, 1e-18, 1e36
+"""Values whose squares, and one over them, are still numbers of float32; targets in reach of it."""

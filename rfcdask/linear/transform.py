@@ -39,7 +39,7 @@ from rfcdask.kernels.arrays import (
     to_dense,
 )
 from rfcdask.linear.inputs import accumulate_moments, check_matrix
-from rfcdask.linear.moments import Moments
+from rfcdask.linear.moments import Moments, check_squares
 from rfcdask.linear.predict import map_rows
 from rfcdask.linear.rows import dense
 
@@ -68,28 +68,28 @@ class Standardizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Read all rows once; y is ignored, and `client` as in :meth:`Ridge.fit`."""
         forget(self)
         matrix = check_matrix(self, X, reset=True)
-        stats = merge_stats(
-            list(fold_blocks([matrix], _add_block, None, client, "column statistics"))
-        )
-        wrong = ~np.isfinite(stats.variance)
-        if wrong.any():
+        stats = _read_columns(matrix, np.zeros(matrix.shape[1], int), client)
+        size = np.maximum(np.abs(stats.minimum), np.abs(stats.maximum))
+        if not np.isfinite(size).all():
             raise ValueError(
-                f"X holds NaN or infinity in column {int(np.argmax(wrong))}, or values too large "
-                "to square; leave such rows out."
+                f"X holds NaN or infinity in column {int(np.argmin(np.isfinite(size)))}; leave "
+                "such rows out."
             )
-        return self._keep(stats.mean, stats.variance)
+        powers = np.where(stats.has_deviation, 0, -np.frexp(size)[1])
+        if powers.any():  # squares overflowed or vanished: read again what is close to 1
+            stats = _read_columns(matrix, powers, client)
+        deviation = np.ldexp(np.sqrt(stats.variance), -powers)
+        return self._keep(np.ldexp(stats.mean, -powers), deviation)
 
     @classmethod
     def of(cls, dataset: Dataset) -> Standardizer:
         """Return one with the statistics that a store keeps: the same map as its `standardize`."""
         made = cls()
         made.n_features_in_ = dataset.shape[1]
-        return made._keep(dataset.mean, dataset.variance)
+        return made._keep(dataset.mean, dataset.deviation)
 
-    def _keep(self, mean: FloatArray, variance: FloatArray) -> Self:
-        deviation = np.sqrt(variance)
-        deviation[deviation == 0] = 1.0
-        self.mean_, self.deviation_ = mean, deviation
+    def _keep(self, mean: FloatArray, deviation: FloatArray) -> Self:
+        self.mean_, self.deviation_ = mean, np.where(deviation == 0, 1.0, deviation)
         return self
 
     def transform(self, X: Any) -> Any:
@@ -120,8 +120,15 @@ class Standardizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return tags
 
 
-def _add_block(_: Any, block: tuple[Any, ...], index: int) -> ColumnStats:
-    return column_stats(dense(block[0]))
+def _read_columns(matrix: DaskArray, powers: IntArray, client: Any) -> ColumnStats:
+    """Return the statistics of columns, each multiplied by a power of two."""
+    add = partial(_add_block, powers=powers)
+    return merge_stats(list(fold_blocks([matrix], add, None, client, "column statistics")))
+
+
+def _add_block(_: Any, block: tuple[Any, ...], index: int, powers: IntArray) -> ColumnStats:
+    X = dense(block[0])
+    return column_stats(np.ldexp(X.astype(float), powers) if powers.any() else X)
 
 
 def _standard(X: Array, mean: FloatArray, deviation: FloatArray, dtype: Any) -> Array:
@@ -269,6 +276,7 @@ class PCA(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def _decompose(self, moments: Moments) -> Self:
         if moments.rows < 2:
             raise ValueError(f"PCA needs at least 2 rows; there is n_samples={moments.rows}.")
+        check_squares(moments)
         self.moments_ = moments
         values, vectors = scipy.linalg.eigh(moments.scatter / (moments.rows - 1))
         values = np.maximum(values[::-1], 0.0)

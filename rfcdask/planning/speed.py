@@ -17,7 +17,14 @@ from dask.delayed import delayed
 from rfcdask.execution.executor import compute
 from rfcdask.features import METHODS
 from rfcdask.kernels import get_kernel
-from rfcdask.kernels.arrays import Array, DaskArray, Matrix
+from rfcdask.kernels.arrays import (
+    Array,
+    DaskArray,
+    Matrix,
+    as_csr,
+    feature_dtype,
+    is_sparse,
+)
 from rfcdask.kernels.hot_loop import CosineBlock
 from rfcdask.kernels.runtime import available_cpus, map_tiles, one_blas_thread
 from rfcdask.linear.kernel.base import ALPHAS, START_VISITS, default_epochs
@@ -51,6 +58,7 @@ PASS = 20  # what going over a value in memory costs, in multiplications of a ma
 TIMED_PROJECTIONS = 8000  # rows that a comparison projects to take the time
 PICK_CANDIDATES = 1000  # for so many candidates `Rates.pick` is measured
 PROBE_VALUES = 4_000_000  # feature values that are computed to see how fast that goes
+MOST_PROBED = 2**24  # values of rows, and of frequencies, that a probe holds at most
 _PROBE_ROWS, _PROBE_STEPS = 1000, 4
 LEARNING_BATCH = 256
 
@@ -225,8 +233,12 @@ def measure_block(
 
     The models of so many `penalties`, meant over the rows, learn at once.
     """
+    every = -(-block.shape[1] * n_components // MOST_PROBED)  # of many columns some, evenly
+    columns = -(-block.shape[1] // every)
     rows = int(np.clip(PROBE_VALUES // n_components, 256, block.shape[0]))
-    X = dense(block[:rows])
+    rows = min(rows, max(MOST_PROBED // columns, 16))
+    some = block[:rows][:, ::every]
+    X: Any = as_csr(some).astype(feature_dtype(some.dtype)) if is_sparse(some) else dense(some)
     rng = np.random.default_rng(0)
     spread = max(float(np.abs(X).mean()), 1e-6)
     frequencies = rng.normal(size=(X.shape[1], n_components)) / spread
@@ -236,18 +248,20 @@ def measure_block(
     with one_blas_thread():
         evaluator(X[:16])
         evaluate, Z = min((_timed(lambda: evaluator(X)) for _ in range(2)), key=lambda t: t[0])
-        found = {"evaluate": evaluate / rows, "learn": 0.0, "precondition": 0.0}
+        share = block.shape[1] / columns
+        found = {"evaluate": share * evaluate / rows, "learn": 0.0, "precondition": 0.0}
         found |= _learning(Z, outputs, n_rows, rng, penalties) if fixed else {}
         if learned:
-            found["learn_features"] = _learning_features(X, frequencies, phases, scales, outputs)
+            seconds = _learning_features(X, frequencies, phases, scales, outputs)
+            found["learn_features"] = share * seconds
         return found
 
 
 def _learning_features(
-    X: Array, frequencies: Array, phases: Array, scales: Array, outputs: int
+    X: Matrix, frequencies: Array, phases: Array, scales: Array, outputs: int
 ) -> float:
     """Return the seconds to learn from a row once, features and as many heads as penalties."""
-    rows, rng = len(X), np.random.default_rng(0)
+    rows, rng = X.shape[0], np.random.default_rng(0)
     loss = SOFTMAX if outputs > 1 else CLASSIFIER_LOSSES[("log_loss", "ovr")]
     objective = Objective(loss=loss, n_outputs=outputs, alphas=ALPHAS)
     steps = steps_of([rows], LEARNING_BATCH)
@@ -313,7 +327,8 @@ def _products_per_second(n_rows: int) -> float:
 def _step_seconds(work: Workload) -> float:
     """Return the seconds of one step of refinement, its share of the checks included."""
     rng = np.random.default_rng(0)
-    n, p, j = min(_PROBE_ROWS, max(work.n_rows, 2)), work.columns, work.n_components
+    n, j = min(_PROBE_ROWS, max(work.n_rows, 2)), work.n_components
+    p = min(work.columns, MOST_PROBED // max(n, j) + 1)
     X = rng.normal(size=(n, p)).astype(np.float32)
     target = RowTarget(X, get_kernel("rbf"), 0.5 / p, dtype=np.dtype(np.float32), budget=2**30)
     rows = RowsWithTarget(X, target)
@@ -331,7 +346,8 @@ def _step_seconds(work: Workload) -> float:
     steps(1)  # compiled before it is timed
     check, _ = _timed(lambda: heldout_error(features, X, whole))
     seconds, _ = _timed(lambda: steps(_PROBE_STEPS))
-    return float(max((seconds - 2 * check) / _PROBE_STEPS, 0.1 * check) + check / 10)
+    step = float(max((seconds - 2 * check) / _PROBE_STEPS, 0.1 * check) + check / 10)
+    return step * work.columns / p
 
 
 def _pick_seconds() -> float:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from rfcdask.kernels import Kernel
-from rfcdask.kernels.arrays import Array, IntArray, Matrix, feature_dtype, is_sparse
+from rfcdask.kernels.arrays import Array, IntArray, Matrix, feature_dtype, is_sparse, vary
 from rfcdask.kernels.frequencies import Frequencies, draw_candidates
 from rfcdask.kernels.hot_loop import CosineBlock, unweighted_block
 from rfcdask.kernels.seeds import stream
@@ -199,7 +199,7 @@ def select_sizes(
     shared: SharedColumns | None = None,
 ) -> list[Selection]:
     """Choose atoms for several sizes, of which the largest is that of the settings."""
-    if _rows_are_equal(training.X):
+    if not vary(training.X):
         raise ValueError(
             "All sampled rows of X are identical (constant data): there is nothing for the "
             "features to tell apart; give data that vary."
@@ -319,33 +319,40 @@ def refine_atoms(
     Refinement works on angles in turns, from the mean of the rows, and on the scales of the
     features instead of their weights; what it returns is translated back.
     """
-    X, mean, move = centred(training.rows)
+    is_rbf = settings.kernel.name == "rbf"
+    size = float(np.sqrt(2 * settings.gamma) if is_rbf else settings.gamma)
+    # A power of two changes no digit, and lets squares of gradients neither overflow nor vanish.
+    unit = 2.0 ** round(np.log2(size))
+    X, mean, move = centred(training.rows, unit)
     start = FeatureParameters(
-        np.asarray(found.frequencies / (2 * np.pi), np.float32),
+        np.asarray(found.frequencies / unit / (2 * np.pi), np.float32),
         np.asarray(_wrap((found.phases + mean @ found.frequencies) / (2 * np.pi))),
         np.sqrt(settings.squared_unit_scale * found.weights).astype(np.float32),
         settings.phases == "paired",
     )
-    is_rbf = settings.kernel.name == "rbf"
     result = refine(
         start,
         RowsWithTarget(X, training),
         RowsWithTarget(move(heldout.rows), heldout),
         n_steps=settings.refine_steps,
-        frequency_unit=np.sqrt(2 * settings.gamma) if is_rbf else settings.gamma,
+        frequency_unit=size / unit,
         rng=stream(settings.seed, "refine"),
         track=track,
     )
     if result.features is start:  # bit for bit what came in, not its rounding to float32
         return replace(found, refinement=result)
-    return _with_refined(found, result, mean, settings)
+    return _with_refined(found, result, mean, unit, settings)
 
 
 def _with_refined(
-    found: Compression, result: RefineResult, mean: Array, settings: CompressionSettings
+    found: Compression,
+    result: RefineResult,
+    mean: Array,
+    unit: float,
+    settings: CompressionSettings,
 ) -> Compression:
     moved = result.features
-    frequencies = 2 * np.pi * moved.turns.astype(np.float64)
+    frequencies = 2 * np.pi * moved.turns.astype(np.float64) * unit
     turns = moved.phases + 0.5 * (moved.scales < 0)  # a negative scale is half a turn
     return replace(
         found,
@@ -387,11 +394,6 @@ def _pair_target(part: LabelledRows, pairs: Pairs, settings: CompressionSettings
     if not settings.exact_target:
         return PairTarget(None, products)
     return PairTarget(settings.kernel.exact_pairs(part.X[i], part.X[j], settings.gamma), products)
-
-
-def _rows_are_equal(rows: Matrix) -> bool:
-    spread: Any = rows.max(axis=0) - rows.min(axis=0)
-    return not np.any(spread.toarray() if is_sparse(spread) else spread)
 
 
 def _wrap(turns: Array) -> Array:

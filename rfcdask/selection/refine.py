@@ -274,9 +274,9 @@ class _Adam:
 
 
 def centred(
-    X: Matrix,
+    X: Matrix, unit: float
 ) -> tuple[Matrix | CentredCSR, Array, Callable[[Matrix], Matrix | CentredCSR]]:
-    """Return float32 rows moved to their mean, the mean, and the same move for other rows.
+    """Return float32 rows moved to their mean times `unit`, the mean, and the same for other rows.
 
     Angles far from the origin would lose their digits in float32, and a step of a frequency would
     turn all rows at once, against what its phase has found.
@@ -285,12 +285,12 @@ def centred(
     if not is_sparse(X):
 
         def move(other: Matrix) -> Matrix:
-            return np.asarray(other - mean, np.float32)
+            return np.asarray((other - mean) * unit, np.float32)
 
         return move(X), mean, move
-    origin = mean.astype(np.float32)
+    origin = (mean * unit).astype(np.float32)
 
     def hold(other: Matrix) -> CentredCSR:
-        return CentredCSR(other.astype(np.float32), origin)
+        return CentredCSR((other.astype(np.float64) * unit).astype(np.float32), origin)
 
-    return hold(X), origin.astype(np.float64), hold
+    return hold(X), origin.astype(np.float64) / unit, hold

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import dask
@@ -8,10 +9,12 @@ import dask.array as da
 import matplotlib as mpl
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
 import rfcdask as rf
+from rfcdask.planning import speed
 from rfcdask.planning.speed import HANDLING, Rates, expected_seconds
 from rfcdask.planning.work import Resources, Workload, find_problems, keeps_features, peaks
 
@@ -263,3 +266,24 @@ def test_epochs_are_those_that_models_choose() -> None:
     made = {method: rf.plan(X, method=method, epochs="auto", probe=False).settings["epochs"]
             for method in ("compressed", "learned")}  # fmt: skip
     assert made == {"compressed": 10, "learned": 5}
+
+
+def test_a_probe_of_wide_sparse_rows_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "MOST_PROBED", 2**18)
+    block = sp.random_array((64, 2_000_000), density=1e-5, format="csr", dtype="float32", rng=0)
+    speed.measure_block(block[:, :1000], 10, 1, 1000, True, True)  # compiled
+    tracemalloc.start()
+    try:
+        found = speed.measure_block(block, 10, 1, 1000, True, True)
+        assert tracemalloc.get_traced_memory()[1] < 2**25  # dense rows alone take 512 MB
+    finally:
+        tracemalloc.stop()
+    assert found["evaluate"] > 0
+    assert found["learn_features"] > 0
+    work = _work(columns=10**7, n_rows=50, n_components=10, refine=1)
+    tracemalloc.start()
+    try:
+        speed._step_seconds(work)
+        assert tracemalloc.get_traced_memory()[1] < 2**27
+    finally:
+        tracemalloc.stop()

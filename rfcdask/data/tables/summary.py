@@ -14,6 +14,7 @@ bit, however the rows were cut:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import reduce
@@ -25,7 +26,7 @@ import pyarrow.compute as pc
 
 from rfcdask.data.errors import DataError
 from rfcdask.data.tables import CIRCLES, Choices, ColumnSpec, TableSpec, list_faults
-from rfcdask.kernels.arrays import Array, FloatArray, IntArray
+from rfcdask.kernels.arrays import LEAST_SQUARE, Array, FloatArray, IntArray
 from rfcdask.kernels.runtime import compiled
 
 SKETCH = 2**16
@@ -276,9 +277,15 @@ def conclude(name: str, found: Summary, choices: Choices) -> ColumnSpec:
     unit = 2**_UNIT
     mean = (Fraction(found.total, unit) + missing * Fraction(fill)) / found.rows
     square = (Fraction(found.squares, unit) + missing * Fraction(fill) ** 2) / found.rows
-    variance = float(square - mean**2)
     circles = tuple(c for c, (a, b) in zip(CIRCLES, found.spans, strict=False) if a != b)
-    scale = float(np.sqrt(variance)) or 1.0
+    variance = square - mean**2
+    if variance and variance < LEAST_SQUARE:
+        raise DataError(
+            f"the numbers in column {name!r} are too small to be squared, so they have no "
+            "deviation to divide by: multiply them first, or leave them out with "
+            f"columns={{{name!r}: 'drop'}}."
+        )
+    scale = math.sqrt(variance) or 1.0
     return replace(made, center=float(mean), scale=scale, fill=fill, circles=circles)
 
 

@@ -361,6 +361,9 @@ def _standardised(setting: FitConfig, units: tuple[Array, Array] | None = None) 
     targets = setting.sample.training.targets
     with np.errstate(over="ignore"):
         mean, scale = units or (targets.mean(axis=0), targets.std(axis=0))
+        if units is None and np.any(scale < 1e-145):  # squares that vanished
+            size = np.maximum(np.abs(targets - mean).max(axis=0), np.finfo(float).tiny)
+            scale = size * np.std((targets - mean) / size, axis=0)
     if not np.isfinite(scale).all():
         raise ValueError("y is too large to square: divide it by its size before training.")
     scale = np.where(scale > 1e-12 * np.abs(mean), scale, 1.0)

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rfcdask.kernels.arrays import Array, Matrix, is_sparse
-from rfcdask.kernels.exact import Kernel, Sum, rowwise
+from rfcdask.kernels.arrays import LEAST_SQUARE, Array, Matrix, is_sparse, vary
+from rfcdask.kernels.exact import Kernel, Sum, check_gamma, rowwise
 from rfcdask.kernels.hot_loop import cosine_in_place_and_sine32
 from rfcdask.kernels.runtime import compiled
 from rfcdask.linear.sgd.losses import Targets, slopes_of_heads
@@ -338,16 +338,20 @@ class Trial(NamedTuple):
 
 
 def median_gamma(kernel: Kernel, X: Matrix, rng: np.random.Generator) -> float:
-    """Return the gamma that belongs to the median distance of sampled rows, or 1 without any."""
+    """Return the gamma that belongs to the median distance of sampled rows, or 1 if all are one."""
     n = X.shape[0]
     first, second = rng.integers(0, n, 4000), rng.integers(0, n, 4000)
     kind: Sum = "absolutes" if kernel.distance == "absolutes" else "squares"
-    distances = rowwise(kind, X[first].astype(np.float64), X[second].astype(np.float64))
+    with np.errstate(over="ignore"):
+        distances = rowwise(kind, X[first].astype(np.float64), X[second].astype(np.float64))
     distances = distances[distances > 0]
-    if not len(distances):
+    if not len(distances) and not vary(X):
         return 1.0
-    middle = float(np.median(distances))
-    return 1 / middle if kind == "absolutes" else float(kernel.gamma_of_spread(middle))
+    middle = float(np.median(distances)) if len(distances) else 0.0
+    if middle < LEAST_SQUARE:
+        return check_gamma("tune", np.inf)
+    found = 1 / middle if kind == "absolutes" else kernel.gamma_of_spread(middle)
+    return check_gamma("tune", float(found))
 
 
 def scaled_gamma(kernel: Kernel, gamma: float, factor: float) -> float:

@@ -35,6 +35,7 @@ from rfcdask.kernels.runtime import map_ahead
 from rfcdask.kernels.seeds import held_out_rows, shuffle_rows
 from rfcdask.linear.rows import (
     check_block_weights,
+    check_sizes,
     dense,
     encode_labels,
     find_not_finite,
@@ -415,8 +416,8 @@ def _of_held_out(
 
 def sample_rows(
     config: TrainingConfig, index: int, fraction: float, block: tuple[Any, ...]
-) -> tuple[Matrix, Array]:
-    """Return a fraction of the rows of a block, at least one, and their weights."""
+) -> tuple[Matrix, Array, float]:
+    """Return some rows of a block, at least one, their weights, and the size of all targets."""
     part = _prepare(config, block, index)
     n = part.X.shape[0]
     rng = np.random.default_rng([config.seed, 4, index])
@@ -426,18 +427,19 @@ def sample_rows(
     values = Z.data if is_sparse(Z) else Z
     if not (np.abs(values) <= np.finfo(np.float32).max).all():  # steps are made in float32
         raise _diverged(part.X, index, config)
-    return Z, part.targets.weights[rows]
+    return Z, part.targets.weights[rows], float(np.abs(part.targets.values).max(initial=0.0))
 
 
 def preconditioner_from(
-    config: TrainingConfig, *samples: tuple[Any, Array]
+    config: TrainingConfig, *samples: tuple[Any, Array, float]
 ) -> Preconditioner | DiagonalPreconditioner:
     """Estimate the preconditioner from rows sampled from some blocks."""
-    weights = np.concatenate([weights for _, weights in samples])
-    if is_sparse(samples[0][0]):
-        rows = sp.vstack([rows for rows, _ in samples], format="csr")
-        return fit_diagonal(rows, weights, config.fit_intercept)
-    Z = np.concatenate([rows for rows, _ in samples])
+    parts, weighted, sizes = zip(*samples, strict=True)
+    check_sizes(parts, min(config.penalties), max(sizes))
+    weights = np.concatenate(weighted)
+    if is_sparse(parts[0]):
+        return fit_diagonal(sp.vstack(parts, format="csr"), weights, config.fit_intercept)
+    Z = np.concatenate(parts)
     shuffle = np.random.default_rng([config.seed, 4]).permutation(len(Z))
     return fit_preconditioner(
         Z[shuffle],
