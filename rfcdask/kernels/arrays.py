@@ -157,10 +157,17 @@ def vary(rows: Matrix) -> bool:
 
 
 def missing_labels(y: Array) -> Array:
-    """Return which labels are None, NaN or infinite."""
+    """Return which labels are None, NaN, NaT, pandas' NA or infinite."""
     if y.dtype.kind == "f":
         return ~np.isfinite(y)
+    if y.dtype.kind in "mM":
+        return np.isnat(y)
     if y.dtype.kind != "O":
         return np.zeros(y.shape, bool)
-    flags = [v is None or (isinstance(v, float) and not np.isfinite(v)) for v in y.ravel()]
-    return np.array(flags, bool).reshape(y.shape)
+    return np.array([_is_missing(value) for value in y.ravel()], bool).reshape(y.shape)
+
+
+def _is_missing(value: Any) -> bool:
+    if isinstance(value, float):
+        return not np.isfinite(value)
+    return value is None or type(value).__name__ in ("NAType", "NaTType")

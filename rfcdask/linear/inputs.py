@@ -6,6 +6,7 @@ import warnings
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from numbers import Real
 from typing import Any
 
 import dask.array as da
@@ -41,6 +42,7 @@ from rfcdask.linear.rows import (
     count_labels,
     distinct_labels,
     require_few_classes,
+    to_numbers,
 )
 
 BLOCK_BYTES = 2**24
@@ -123,6 +125,9 @@ def _align(values: Any, X: DaskArray, name: str) -> DaskArray:
     lazy = isinstance(values, da.Array)
     if not lazy:
         values = np.asarray(values)
+        values = (
+            values.astype(object) if values.dtype.kind == "T" else values
+        )  # numpy's StringDType
     else:
         values = checked_blocks(values, name)
         values = _drop_empty_blocks(values) if 0 not in X.chunks[0] else values
@@ -140,8 +145,11 @@ def _align(values: Any, X: DaskArray, name: str) -> DaskArray:
 def _check_sample_weight(weights: Any, X: DaskArray) -> DaskArray | None:
     if weights is None:
         return None
+    weights = lazy_column(weights)
+    check_container(weights, "sample_weight")
     if not isinstance(weights, da.Array) and not is_sparse(weights):
         weights = np.asarray(weights)
+        weights = to_numbers(weights, "sample_weight") if weights.dtype.kind == "O" else weights
         weights = np.full(X.shape[0], weights) if weights.ndim == 0 else weights
         check_total_weight(float(np.any(weights)))
     column = _align(weights, X, "sample_weight")
@@ -150,7 +158,7 @@ def _check_sample_weight(weights: Any, X: DaskArray) -> DaskArray | None:
             f"sample_weight has shape {column.shape} and dtype {column.dtype}; give one real "
             "number for each row."
         )
-    return column
+    return _as_numbers(column, "sample_weight")
 
 
 def _check_labels(y: DaskArray) -> DaskArray:
@@ -176,7 +184,17 @@ def _check_targets(y: DaskArray) -> DaskArray:
             f"y has dtype {y.dtype}, but real numbers are needed; give for instance the seconds "
             "since a date."
         )
-    return y if y.dtype.kind in "fiub" else y.astype(np.float64)
+    if 0 in y.shape[1:]:
+        raise ValueError(f"y has shape {y.shape}; give one target for each row.")
+    return _as_numbers(y, "y")
+
+
+def _as_numbers(values: DaskArray, name: str) -> DaskArray:
+    """Return numbers as they are, and others as float64, lazily."""
+    if values.dtype.kind in "fiub":
+        return values
+    meta = np.empty((0,) * values.ndim)
+    return da.map_blocks(to_numbers, values, what=name, dtype=float, meta=meta)
 
 
 @dataclass(frozen=True)
@@ -215,6 +233,9 @@ class ClassLabels:
         if isinstance(class_weight, str) and class_weight == "balanced":
             totals = self.counts.sum(0)
             return np.asarray(totals.sum() / (len(totals) * totals))
+        for value in class_weight.values():
+            if not isinstance(value, Real):
+                raise ValueError(f"class_weight={class_weight!r} holds {value!r}: give numbers.")
         made = compute_class_weight(class_weight, classes=self.classes, y=self.classes)
         made = np.asarray(made, np.float64)
         if not (np.isfinite(made).all() and (made >= 0).all() and made.any()):
@@ -248,6 +269,11 @@ def read_labels(executor: Executor, y: DaskArray) -> ClassLabels:
     found = list(chain.from_iterable(stream_folds(executor, blocks, groups, counter, ())))
     classes, _ = distinct_labels([values for values, _, _ in found])
     require_few_classes(classes)
+    if classes.dtype.kind == "O" and not isinstance(classes[0], str):
+        raise ValueError(
+            f"y holds Python objects of type {type(classes[0]).__name__}. Unknown label type: "
+            "unknown; give y.astype(int), or y.astype(str)."
+        )
     check_classification_targets(np.tile(classes, 3))  # each class has several rows, it may think
     if len(classes) < 2:
         raise ValueError(

@@ -185,7 +185,7 @@ def _add_cross(rows: Array, columns: Array, out: Array) -> None:
 def check_squares(moments: Moments, alpha: float = 0.0) -> None:
     """Raise where rows vary by so little that squares lose it, warn where a penalty leaves none."""
     squares = float(np.trace(moments.scatter))
-    if 0 < squares < LEAST_SQUARE:
+    if 0 < squares < LEAST_SQUARE * min(moments.weight, 1.0):
         raise ValueError(
             "X varies by less than 1e-145, which cannot be squared; scale X first "
             "(rfcdask.Standardizer)."

@@ -8,6 +8,7 @@ Worker processes need these and no estimator: nothing here imports scikit-learn 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -209,6 +210,23 @@ def _require_exact(classes: Array) -> None:
         )
 
 
+def to_numbers(values: Array, what: str, block_id: tuple[int, ...] = (0,)) -> Array:
+    """Return the values of a block in float64; raise where one is no number."""
+    faults = (TypeError, ValueError, OverflowError)
+    try:
+        return values.astype(np.float64)
+    except faults:
+        for row, value in enumerate(values):
+            with suppress(*faults):
+                if np.asarray(value, object).astype(np.float64).ndim < values.ndim:
+                    continue
+            raise ValueError(
+                f"{what} holds {str(value)[:40]!r} in block {block_id[0]}, row {row} of the block, "
+                "which is no real number; remove or replace such rows first."
+            ) from None
+        raise
+
+
 def check_block_weights(weights: Array, index: int) -> None:
     """Raise on sample weights of a block that are negative or no numbers."""
     wrong = ~(np.isfinite(weights) & (weights >= 0))
@@ -217,6 +235,13 @@ def check_block_weights(weights: Array, index: int) -> None:
             f"sample_weight is negative or not finite in block {index}, row "
             f"{int(np.argmax(wrong))} of the block; weights must be finite and at least 0."
         )
+
+
+def weights_of_steps(values: Any, index: int) -> Array:
+    """Return sample weights of a block in float32: none becomes 0 or infinite by rounding."""
+    weights = np.asarray(values, np.float64)
+    check_block_weights(weights, index)
+    return np.where(weights > 0, np.clip(weights, 1e-37, 1e37), 0.0).astype(np.float32)
 
 
 def check_total_weight(weight: float) -> None:

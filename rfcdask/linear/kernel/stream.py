@@ -35,10 +35,10 @@ from rfcdask.linear.kernel.optimize import (
     train_rows,
 )
 from rfcdask.linear.rows import (
-    check_block_weights,
     check_mean_weight,
     encode_labels,
     find_not_finite,
+    weights_of_steps,
 )
 from rfcdask.linear.scorers import HeldOutScore
 from rfcdask.linear.sgd.step import blocks_mixed
@@ -80,8 +80,7 @@ class BlockReader:
         check_finite(X, int(self.starts[index]), f" (block {index})")
         weights = np.ones(X.shape[0], np.float32)
         if len(block) > 2:
-            weights = np.asarray(block[2], np.float32)
-            check_block_weights(weights, index)
+            weights = weights_of_steps(block[2], index)
         if self.classes is not None:
             codes = encode_labels(y, self.classes)
             return TrainingRows(X, codes, (weights * self.class_weights[codes]).astype(np.float32))

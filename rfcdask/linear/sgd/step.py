@@ -34,12 +34,12 @@ from rfcdask.kernels.arrays import (
 from rfcdask.kernels.runtime import map_ahead
 from rfcdask.kernels.seeds import held_out_rows, shuffle_rows
 from rfcdask.linear.rows import (
-    check_block_weights,
     check_sizes,
     dense,
     encode_labels,
     find_not_finite,
     not_finite_error,
+    weights_of_steps,
 )
 from rfcdask.linear.scorers import HeldOutScore, merged
 from rfcdask.linear.sgd.losses import CURVATURE, SQUARED, STEP_GAIN, Targets, slopes_of_heads
@@ -169,8 +169,7 @@ def _prepare(config: TrainingConfig, block: tuple[Any, ...], index: int) -> _Blo
     held_out = held_out_rows(n, config.validation_fraction, config.seed, index)
     weights = np.ones(n, np.float32)
     if config.weighted:
-        weights = np.asarray(block[2], np.float32)
-        check_block_weights(weights, index)
+        weights = weights_of_steps(block[2], index)
     if not config.is_classifier:
         values = y[:, None] if y.ndim == 1 else y
         if not np.isfinite(values).all():
