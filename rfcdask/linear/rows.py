@@ -375,7 +375,7 @@ def check_sizes(samples: Sequence[Matrix], alpha: float, target: float) -> None:
         )
         raise ValueError(
             f"Values of X {said} for steps in float32 with alpha={alpha:.2g}; scale the columns of "
-            "X first (rfcdask.Standardizer)."
+            "X first (rfcdask.Standardizer), or lower alpha."
         )
 
 

@@ -167,11 +167,16 @@ def test_a_checkpoint_is_not_believed(
     arrays = [name for name in good if name != "about"]
     changes = [{name: change(good[name])} for name, change in zip(arrays, ways, strict=False)]
     records = [("position", [9, 0]), ("position", [0, "a"]), ("history", [{}]), ("history", None)]
+    records += [("position", [0, 10**6]), ("position", [0, 0.5])]
     records += [("step", -1), ("gamma", 0), ("gamma", float("nan")), ("loss", ["a", 1])]
     records += [("best", [9, 0.1, 0.1, 0]), ("best", [0, float("nan"), 0.1, 0])]
     scalars = about.get("scalars", {})
     for key, value in (("step", "a"), ("left", [5]), ("held_out_loss", [1.0] * 3), ("rows", {})):
         records.append(("scalars", scalars | {key: value}))
+    records += [
+        ("scalars", scalars | {"left": [0.0, 1.0]}),
+        ("scalars", scalars | {"rows": 10**400}),
+    ]
     changes += [
         {"about": np.array(json.dumps(about | {key: value}))}
         for key, value in records

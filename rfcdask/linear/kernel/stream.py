@@ -284,7 +284,8 @@ class KernelTrainingLoop:
     ) -> OptimizerState:
         """Go once through all blocks, from a group on, and return the new state."""
         mixed = blocks_mixed(len(blocks), blocks.nbytes, self.chains)
-        groups = epoch_groups(len(blocks), mixed, self.seed, epoch, self.chains)[first_group:]
+        groups = epoch_groups(len(blocks), mixed, self.seed, epoch, self.chains)
+        groups = self.checkpoint.groups_left(groups, first_group) if self.checkpoint else groups
         since, ahead = 0, max(mixed * self.chains, executor.threads)
         rounds = (executor, blocks, groups, self.chains, ahead, self.sample.blocks)
         for first, parts in stream_rounds(*rounds):

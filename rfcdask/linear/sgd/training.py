@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -52,7 +53,7 @@ def _look_alike(stored: Any, now: Any) -> bool:
 def require_numbers(*values: Any) -> None:
     """Refuse what is no finite number of at least 0, and a first one that is not whole."""
     for value in values:
-        if type(value) not in (int, float, np.float64) or not 0 <= value < np.inf:
+        if type(value) not in (int, float, np.float64) or not 0 <= value <= sys.float_info.max:
             raise ValueError(f"it holds {str(value)[:40]!r} where a number from 0 on is expected")
     if type(values[0]) is not int or values[0] > 2**53:
         raise ValueError(f"it counts {values[0]!r} steps or epochs")
@@ -134,7 +135,9 @@ class Checkpoint:
         scalars["counts"] = tuple(map(restored, scalars.get("counts", ())))
         state = TrainingState(**(scalars | {name: arrays[name] for name in self.arrays}))
         left = config.left(state)
-        if not set(left) <= set(range(len(config.penalties))):
+        if any(type(k) is not int for k in left) or not set(left) <= {
+            *range(len(config.penalties))
+        }:
             raise ValueError(f"it has models of the penalties {left}")
         if len(state.counts) not in (0, len(left)):
             raise ValueError("it has not one count for each penalty")
@@ -150,10 +153,18 @@ class Checkpoint:
     def _progress(self, about: dict[str, Any]) -> tuple[tuple[int, int], History]:
         """Return the epoch and group to go on with, and the losses of the epochs before."""
         (epoch, group), history = about["position"], list(about["history"])
-        require_numbers(epoch, group, *(value for entry in history for value in entry.values()))
+        require_numbers(group)
+        require_numbers(epoch, *(value for entry in history for value in entry.values()))
         if not len(history) == epoch or not all({"epoch", "loss"} <= {*e} for e in history):
             raise ValueError(f"it has the losses of {len(history)} epochs, not of {epoch}")
         return (int(epoch), int(group)), history
+
+    def groups_left(self, groups: list[list[int]], first: int) -> list[list[int]]:
+        """Return the groups of an epoch that were not learned from yet."""
+        with self._faults():
+            if first >= len(groups):
+                raise ValueError(f"it goes on with group {first} of {len(groups)}")
+            return groups[first:]
 
     def stored_seed(self) -> int | None:
         """Return the seed of the stored run, for a model whose own is left open."""
@@ -337,7 +348,8 @@ class TrainingLoop:
         return handle
 
     def _run_epoch(self, epoch: int, first_group: int, reporter: Reporter, keep_best: bool) -> None:
-        groups = self._groups(epoch)[first_group:]
+        groups = self._groups(epoch)
+        groups = self.checkpoint.groups_left(groups, first_group) if self.checkpoint else groups
         since = 0
         executor, known = self.executor, (self.config, self._known)
         rounds = (executor, self.blocks, groups, self.config.chains, self.ahead, self._held)
