@@ -187,7 +187,9 @@ class RunFolder:
             if not (overwrite or mended):
                 raise self._taken()
             return
-        strangers = sorted(item.name for item in self.path.iterdir() if item.name != LOCK)
+        # Half written files are of a process that was killed, or of one that began just now.
+        names = sorted(item.name for item in self.path.iterdir())
+        strangers = [name for name in names if name != LOCK and not name.endswith(_PARTS)]
         if strangers:
             remedy = "remove it" if self.final_model else "choose another with --out"
             raise RunExistsError(

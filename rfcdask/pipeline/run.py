@@ -118,11 +118,16 @@ def run_job(
     """
     given = from_mapping(settings or {})
     folder = _folder_of(out, resume, overwrite)
+    seen = (folder.is_run, folder.is_finished)
     if not resume:
         _require_comparison(Settings(**given))
         _find(absolute(source), folder)
     where = chosen_scheduler(scheduler, "local")
     with _working_in(folder, progress):
+        if (folder.is_run, folder.is_finished) != seen:  # what it did would be cleared away
+            raise RunExistsError(
+                f"another process ran in {folder.path} meanwhile: see what it did, and call again."
+            )
         begun = _go_on(folder, source, given) if resume else _begin(folder, source, given)
         folder.refused.unlink(missing_ok=True)
         if not folder.is_finished:

@@ -158,3 +158,19 @@ def test_a_damaged_beginning_is_named(tmp_path: Path, change: dict[str, object])
 def test_the_command_to_go_on_can_be_typed(tmp_path: Path) -> None:
     folder = RunFolder.at(tmp_path / "my run")
     assert shlex.split(folder.resume_command)[-2:] == ["--out", str(tmp_path / "my run")]
+
+
+def test_a_run_killed_at_its_first_file_can_begin_again(tmp_path: Path) -> None:
+    folder = RunFolder.at(tmp_path / "run")
+    folder.path.mkdir()
+    (folder.path / "run.json.partial").write_text("{")
+    folder.require_free(overwrite=False)
+    with (
+        folder.locked(),
+        pytest.raises(RunExistsError, match="another process is running"),
+        folder.locked(),
+    ):
+        pass
+    (folder.path / "mine.txt").write_text("")
+    with pytest.raises(RunExistsError, match=r"no folder of a run \(mine.txt lies there\)"):
+        folder.require_free(overwrite=False)

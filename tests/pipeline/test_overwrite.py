@@ -17,6 +17,7 @@ from rfcdask.data import DataError
 from rfcdask.persist import files
 from rfcdask.pipeline import RunFolder, run_job, training
 from rfcdask.pipeline import folder as folders
+from rfcdask.pipeline import run as runs
 from rfcdask.pipeline.folder import OtherRunError, RunExistsError, UnfinishedRunError
 from rfcdask.planning import PlanError
 from tests.pipeline.helpers import results_of
@@ -196,3 +197,20 @@ def test_a_refused_replacement_leaves_nothing_behind(old: Path) -> None:
         run(old, table(old.parent / "a.csv"), overwrite=True, settings={"label": "nothing"})
     assert contents(old) == before
     assert not RunFolder.at(old).aside.path.exists()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_run_that_ended_meanwhile_is_not_cleared(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
+) -> None:
+    """The folder was free when this process looked; then it waited, and another one ran."""
+    folder = tmp_path / "run"
+
+    def ends_meanwhile(*_: Any) -> str:
+        shutil.copytree(finished, folder)
+        return "threads"
+
+    monkeypatch.setattr(runs, "chosen_scheduler", ends_meanwhile)
+    with pytest.raises(RunExistsError, match=r"another process ran in .* meanwhile"):
+        run(folder, overwrite=overwrite)
+    assert contents(folder) == contents(finished)
