@@ -267,7 +267,7 @@ def _learning_features(
     steps = steps_of([rows], LEARNING_BATCH)
     scaling = input_scaling(X, frequencies)
     config = OptimizerConfig(objective, scaling, scales, LEARNING_BATCH, steps, True, 1.0)
-    labels = rng.integers(0, max(outputs, 2), rows)
+    labels: Array = rng.integers(0, max(outputs, 2), (rows,))
     data = TrainingRows(X, labels, np.ones(rows, np.float32))
     state = config.start(frequencies, phases)
     train_in_memory(config, state, data.take(slice(0, 64)), 64, rng)  # compiled before it is timed
