@@ -17,7 +17,11 @@ import dask.config
 from dask.local import get_sync
 from dask.utils import parse_bytes, parse_timedelta
 
-from rfcdask.execution.dask_internals import started_clusters, version_warning
+from rfcdask.execution.dask_internals import (
+    forget_finished_work,
+    started_clusters,
+    version_warning,
+)
 from rfcdask.execution.failures import check_versions, check_workers, make_security, other_protocol
 from rfcdask.kernels.runtime import available_cpus
 from rfcdask.persist.untrusted import require_plain
@@ -220,6 +224,7 @@ def _local_cluster(
             security=True if security is True else make_security(security),
             **more,
         )
+    forget_finished_work(cluster)
     # By default the cluster gives a worker up for good that takes 15 s to restart, as on a busy
     # machine, and then nobody is left to do the work.
     with dask.config.set({"distributed.deploy.lost-worker-timeout": RESTART}), cluster:

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from distributed import SpecCluster
+    from distributed import LocalCluster, SpecCluster
 
 BUSY = ("executing", "long-running", "flight")
 """States of a worker's tasks in which something happens; they end by themselves."""
@@ -98,6 +98,27 @@ def started_clusters() -> set[SpecCluster]:
     from distributed import SpecCluster
 
     return set(SpecCluster._instances)
+
+
+def forget_finished_work(cluster: LocalCluster) -> None:
+    """Let the scheduler of a local cluster keep nothing of tasks that are done.
+
+    Dask files every task under a span and keeps all spans until the scheduler ends, with their
+    groups of tasks, times, and an entry for each submission (issue 7977 of distributed). Here only
+    tasks in a span that somebody named (``distributed.span``) are filed.
+    """
+    from distributed.spans import SpansSchedulerExtension
+
+    class NamedSpans(SpansSchedulerExtension):
+        def observe_tasks(self, tss: Any, code: Any, span_metadata: Any) -> Any:
+            named = [task for task in tss if (task.annotations or {}).get("span")]
+            return super().observe_tasks(named, code, span_metadata)
+
+        def heartbeat(self, ws: Any, data: Any) -> None:
+            super().heartbeat(ws, {key: n for key, n in data.items() if key[1] in self.spans})
+
+    scheduler: Any = cluster.scheduler
+    scheduler.extensions["spans"] = NamedSpans(scheduler)
 
 
 def connection_errors() -> tuple[type[Exception], ...]:

@@ -47,6 +47,8 @@ def test_a_local_cluster_lives_as_long_as_the_block() -> None:
         assert client.dashboard_link.startswith("http://127.0.0.1:")
         # Dask's own 15 s are less than a restart takes on a busy machine.
         assert dask.config.get("distributed.deploy.lost-worker-timeout") == "5 minutes"
+        assert client.submit(abs, -1).result() == 1
+        assert not client.cluster.scheduler.extensions["spans"].spans  # they would be kept for ever
     assert not any(psutil.pid_exists(pid) for pid in pids.values())
     assert current_client() is None
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import dask.array as da
 import pytest
-from distributed import Client
+from distributed import Client, LocalCluster, span
 
 import rfcdask
 from rfcdask.execution import dask_internals
@@ -28,6 +28,8 @@ NAMES = [
     "distributed.system:MEMORY_LIMIT",
     "distributed.versions:VersionMismatchWarning",
     "distributed.scheduler:Scheduler.identity",
+    "distributed.spans:SpansSchedulerExtension.heartbeat",
+    "distributed.spans:SpansSchedulerExtension.observe_tasks",
 ]
 
 
@@ -118,6 +120,27 @@ def test_nothing_private_of_dask_elsewhere() -> None:
         if private.search(line)
     ]
     assert not lines, lines
+
+
+def test_only_spans_of_the_user_are_kept() -> None:
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        before = cluster.scheduler.extensions["spans"]
+        client.submit(int, 1).result()
+        assert len(before.spans) == 1, "Dask keeps no spans any more: forget_finished_work can go"
+        dask_internals.forget_finished_work(cluster)
+        kept = cluster.scheduler.extensions["spans"].spans
+        client.submit(abs, 2).result()
+        assert not kept
+        with span("mine") as name:
+            client.submit(abs, 3).result()
+        client.submit(abs, 4).result()
+        client.sync(cluster.workers[0].heartbeat)  # times of tasks in a span and of others
+        assert list(kept) == [name]
+        assert any("abs" in key for key in kept[name].cumulative_worker_metrics)
+        assert len(before.spans) == 1
 
 
 def test_layers_tell_the_arguments_of_their_function() -> None:

@@ -35,10 +35,12 @@ import dask
 import numpy as np
 import psutil
 import scipy.stats
+from dask.utils import key_split
 from distributed import Client, LocalCluster, SchedulerPlugin
 from sklearn.pipeline import make_pipeline
 
 import rfcdask as rf
+from rfcdask.execution.dask_internals import forget_finished_work
 from rfcdask.linear import write_zarr
 
 ROWS, COLUMNS, BLOCK_SIZE = 2000, 6, 200 * 6 * 8
@@ -48,7 +50,8 @@ LIMIT = 60
 """Seconds after which a run counts as hung; an undisturbed one takes about one."""
 CONFIG = {
     # A local cluster closes a worker for good that is not back after 15 s: short on a busy machine.
-    "distributed.deploy.lost-worker-timeout": "1 hour",
+    # It keeps a timer for each until then.
+    "distributed.deploy.lost-worker-timeout": "5 minutes",
     # Dask keeps logs of up to 10,000 lines, and the events of dead workers for an hour: they would
     # fill up through all 200 runs and hide whether anything else grows.
     "distributed.admin.log-length": 100,
@@ -156,6 +159,7 @@ class Bench:
         self.cluster: Any = LocalCluster(
             n_workers=WORKERS, threads_per_worker=1, processes=True, dashboard_address=":0"
         )
+        forget_finished_work(self.cluster)  # as rf.connect does
         self.client = Client(self.cluster, set_as_default=False)
         self.faults: dict[str, Callable[[str], None]] = {
             "worker killed": lambda worker: self.signal(worker, signal.SIGKILL),
@@ -210,7 +214,15 @@ class Bench:
             found = self._until_it_ends(folder, errors)
         self.cluster.scale(WORKERS)
         self.client.wait_for_workers(WORKERS, timeout=LIMIT)
+        self.cluster.sync(self._forget_dead_workers)
         return found, plugin.seen, errors
+
+    async def _forget_dead_workers(self) -> None:
+        """Let go of workers that are gone, all of which Dask's work stealing keeps in a count."""
+        scheduler = self.cluster.scheduler
+        counts = scheduler.extensions["stealing"].in_flight_tasks
+        for worker in set(counts) - set(scheduler.workers.values()):
+            del counts[worker]
 
     def _until_it_ends(self, folder: Path, errors: list[str]) -> str:
         for _ in range(3):
@@ -251,6 +263,12 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
+def fill_names() -> None:
+    """Fill Dask's memory of the last 100,000 names of tasks, which takes hundreds of runs."""
+    for number in range(key_split.cache_parameters()["maxsize"]):
+        key_split(f"rfcdask-block-{number:012x}-{number}")
+
+
 def usage(bench: Bench, scratch: Path) -> dict[str, float]:
     """Measure what must not become more from run to run."""
     here = psutil.Process()
@@ -279,6 +297,7 @@ def soak(runs: int, seed: int, out: Path, scratch: Path) -> list[dict[str, Any]]
     text, temporary = scratch / "rows.svm", scratch / "temporary"
     temporary.mkdir()
     write_text(text)
+    fill_names()
     os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)  # workers and children take it too
     session = f"{time.time():.0f}"
     bench = Bench(text)
