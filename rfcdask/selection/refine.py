@@ -274,7 +274,7 @@ class _Adam:
 
 
 def centred(
-    X: Matrix, unit: float
+    X: Matrix, unit: float = 1.0
 ) -> tuple[Matrix | CentredCSR, Array, Callable[[Matrix], Matrix | CentredCSR]]:
     """Return float32 rows moved to their mean times `unit`, the mean, and the same for other rows.
 
