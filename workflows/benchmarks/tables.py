@@ -138,7 +138,7 @@ def wide_rows(seed: int) -> tuple[sp.csr_matrix, np.ndarray]:
     columns = np.minimum((rng.pareto(0.6, size=n * words) * 30).astype(int), p - 1)
     rows = np.repeat(np.arange(n), words)
     X = sp.csr_matrix((np.ones(n * words, np.float32), (rows, columns)), shape=(n, p))
-    scores = X @ (rng.standard_normal(p) * (rng.random(p) < 0.2))
+    scores = np.asarray(X @ (rng.standard_normal(p) * (rng.random(p) < 0.2)))
     return X, ((scores > np.median(scores)) ^ (rng.random(n) < 0.02)).astype(int)
 
 
