@@ -35,6 +35,7 @@ from rfcdask.linear import (
     SGDClassifier,
     SGDRegressor,
 )
+from rfcdask.linear.sgd.base import auto_epochs
 from rfcdask.persist.models import load, save
 from rfcdask.pipeline.data import ERROR_ROWS
 from rfcdask.pipeline.folder import plain, read_json, write_json
@@ -52,8 +53,8 @@ REPEATS, IMPORTANCE_ROWS, VISITS = 3, 5000, 1_000_000
 CONFIRM_FROM = 2000
 """From so many held-out rows on, half of them confirm what the other half chose."""
 FEW_BYTES = 2**20
-"""Rows up to this size are trained on in this process: in each of up to 200 epochs the tasks of a
-cluster would take many times as long as what they do."""
+"""Rows up to this size are trained on in this process: the tasks of many epochs take longer."""
+SPARSE_VISITS = 1_000_000  # rows that a linear model on sparse columns learns from, at least
 
 
 def _fit_sizes(run: Context, method: str, sizes: Sequence[int]) -> Iterator[tuple[int, Any, float]]:
@@ -210,7 +211,8 @@ def train_linear(run: Context) -> dict[str, Any]:
     start = time.perf_counter()
     train, test, held = run.linear_parts
     if train.sparse:  # a square matrix of all columns would not fit
-        model = run.judge.sgd(random_state=run.settings.random_state)
+        epochs = auto_epochs(train.shape[0], SPARSE_VISITS)
+        model = run.judge.sgd(epochs=epochs, random_state=run.settings.random_state)
         _fit(run, model, *_rows(run, train))
     else:
         model = run.judge.ridge().fit(train.X, train.y, client=run.client)
@@ -218,14 +220,10 @@ def train_linear(run: Context) -> dict[str, Any]:
         model.calibrate(held.X, held.y, method=run.used["calibration"], client=run.client)
     seconds = time.perf_counter() - start
     found = measured(model, test.X, test.y, client=run.client)
-    steps = [*_steps_before(run), ("learner", model)]
-    save(Pipeline(steps), _kept(run, "linear"), overwrite=True, about=about_model(run, run.columns))
-    return {
-        "accuracy": found.values.get("accuracy"),
-        "metrics": found.values,
-        "seconds": seconds,
-        "learner": "sgd" if train.sparse else "ridge",
-    }
+    made = Pipeline([*_steps_before(run), ("learner", model)])
+    save(made, _kept(run, "linear"), overwrite=True, about=about_model(run, run.columns))
+    named = {"seconds": seconds, "learner": "sgd" if train.sparse else "ridge"}
+    return {"accuracy": found.values.get("accuracy"), "metrics": found.values} | named
 
 
 def _rows(run: Context, data: Dataset) -> tuple[Any, Any]:
@@ -237,9 +235,9 @@ def _rows(run: Context, data: Dataset) -> tuple[Any, Any]:
 
 def _fit(run: Context, model: Any, X: Any, y: Any) -> None:
     """Train a model where its rows are: on the cluster, or in this process."""
-    here = not isinstance(X, da.Array)
-    with dask.config.set({"scheduler": "threads"} if here else {}):
-        model.fit(X, y, client=None if here else run.client)
+    lazy = isinstance(X, da.Array)
+    with dask.config.set({} if lazy else {"scheduler": "threads"}):
+        model.fit(X, y, client=run.client if lazy else None)
 
 
 def _kept(run: Context, name: str) -> Path:

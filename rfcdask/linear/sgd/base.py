@@ -327,9 +327,9 @@ class BaseSGD(EpochModel):
         return {key: value for key, value in state.items() if key != "_preconditioner"}
 
 
-def auto_epochs(n_rows: int) -> int:
+def auto_epochs(n_rows: int, visits: int = ROW_VISITS) -> int:
     """Return the passes of ``epochs="auto"`` over so many rows."""
-    return int(np.clip(-(-ROW_VISITS // n_rows), LEAST_EPOCHS, MOST_EPOCHS))
+    return int(np.clip(-(-visits // n_rows), LEAST_EPOCHS, MOST_EPOCHS))
 
 
 def _auto_batch_size(n_rows: int) -> int:
