@@ -124,7 +124,7 @@ def test_nothing_private_of_dask_elsewhere() -> None:
 
 def test_only_spans_of_the_user_are_kept() -> None:
     with (
-        LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         before = cluster.scheduler.extensions["spans"]
