@@ -100,9 +100,11 @@ def run(
     settings = opt.given_settings(options)
     if not resume:
         _check_source(source, options)
+    from rfcdask.kernels.runtime import share_freed_memory
     from rfcdask.pipeline import RunFolder, run_job
     from rfcdask.pipeline.report import summary
 
+    share_freed_memory()
     folder = RunFolder.at(out)
     on_interrupt(f"Interrupted; what is finished stays. To go on: {folder.resume_command}")
     with opt.progress_on_stderr():
@@ -166,8 +168,10 @@ def fit(data: str, model: str, overwrite: bool, as_json: bool, **options: Any) -
     on_interrupt(f"Interrupted: call the same command again to go on; {work} keeps what is done.")
     if not is_store(data):
         note(f"{data} is no store: reading it into {work}/data.zarr first, which is gone later.")
+    from rfcdask.kernels.runtime import share_freed_memory
     from rfcdask.pipeline import fit_model
 
+    share_freed_memory()
     with opt.progress_on_stderr():
         result = fit_model(
             data,

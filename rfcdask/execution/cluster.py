@@ -23,7 +23,7 @@ from rfcdask.execution.dask_internals import (
     version_warning,
 )
 from rfcdask.execution.failures import check_versions, check_workers, make_security, other_protocol
-from rfcdask.kernels.runtime import available_cpus
+from rfcdask.kernels.runtime import ONE_HEAP, available_cpus
 from rfcdask.persist.untrusted import require_plain
 
 TIMEOUT = "10s"
@@ -215,7 +215,7 @@ def _local_cluster(
     _refuse_unguarded_script()
     workers, threads = size_of_cluster(n_workers, threads)
     more = {} if memory_limit is None else {"memory_limit": _checked_memory(memory_limit)}
-    with _closing_what_failed_to_start():
+    with _one_heap_each(), _closing_what_failed_to_start():
         cluster = LocalCluster(
             n_workers=workers,
             threads_per_worker=threads,
@@ -229,6 +229,15 @@ def _local_cluster(
     # machine, and then nobody is left to do the work.
     with dask.config.set({"distributed.deploy.lost-worker-timeout": RESTART}), cluster:
         yield cluster
+
+
+def _one_heap_each() -> Any:
+    """Let the threads of each worker that is started share what they free, unless set otherwise.
+
+    Each of ten threads that read and decode blocks would keep some: 100 MiB of blocks long gone.
+    """
+    given = "distributed.nanny.pre-spawn-environ"
+    return dask.config.set({given: {ONE_HEAP: 1} | dask.config.get(given)})
 
 
 def size_of_cluster(n_workers: int | None, threads: int | None) -> tuple[int, int]:

@@ -10,7 +10,8 @@ must not depend on it (selection) is cut into fixed tiles, each computed by one 
 tiles are spread over a pool. The same limit keeps Dask's own threads from multiplying with BLAS's.
 
 Memory. Workers of Dask give what arrays leave behind back to the system at once; see
-`reuse_freed_memory`.
+`reuse_freed_memory`. Other processes keep it, each thread for itself; see `share_freed_memory` and
+`release_memory`.
 """
 
 from __future__ import annotations
@@ -166,7 +167,9 @@ def one_blas_thread() -> Iterator[None]:
         _LIMIT.release()
 
 
-_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # their numbers in glibc's malloc.h
+_MMAP_THRESHOLD, _TRIM_THRESHOLD, _ARENA_MAX = -3, -1, -8  # their numbers in glibc's malloc.h
+ONE_HEAP = "MALLOC_ARENA_MAX"
+"""The variable of glibc that lets all threads of a process share what they free, with 1."""
 
 
 @cache
@@ -181,11 +184,28 @@ def reuse_freed_memory() -> bool:
     """
     if os.environ.get("MALLOC_TRIM_THRESHOLD_") != "65536":
         return False
+    return _set_limits()
+
+
+def share_freed_memory() -> bool:
+    """Let all threads of this process use one heap; returns whether they do from now on.
+
+    By default glibc has a heap for each thread, up to eight for each core. What one has freed no
+    other uses, and of the last piece of each, up to 64 MiB, `release_memory` returns nothing. Only
+    for processes that are ours; call it before there are threads. A value of the user's stays.
+    """
+    return ONE_HEAP not in os.environ and _set_malloc(_ARENA_MAX, 1) and _set_limits()
+
+
+def _set_limits() -> bool:
+    return _set_malloc(_MMAP_THRESHOLD, 2**24) and _set_malloc(_TRIM_THRESHOLD, 2**25)
+
+
+def _set_malloc(parameter: int, value: int) -> bool:
     try:
-        mallopt = ctypes.CDLL(None).mallopt
+        return bool(ctypes.CDLL(None).mallopt(parameter, value))
     except (OSError, AttributeError, TypeError):  # another C library
         return False
-    return bool(mallopt(_MMAP_THRESHOLD, 2**24) and mallopt(_TRIM_THRESHOLD, 2**25))
 
 
 def available_cpus() -> int:

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -25,9 +26,10 @@ from rfcdask._version import __version__
 from rfcdask.data import Dataset, open_dataset
 from rfcdask.evaluation.compare import Split
 from rfcdask.evaluation.evaluate import Judge
+from rfcdask.execution.dask_internals import connection_errors, run_on_workers
 from rfcdask.execution.failures import workers_of
 from rfcdask.features import METHODS, NEIGHBOURS
-from rfcdask.kernels.runtime import available_cpus
+from rfcdask.kernels.runtime import available_cpus, release_memory
 from rfcdask.linear.transform import Standardizer
 from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import open_npz, redacted
@@ -57,6 +59,7 @@ ROW_BLOCK = 8 * 2**20
 """Bytes of the rows of one block: a few are in memory for each thread. Of smaller ones the tasks
 would cost more than the rows."""
 METER_SECONDS = 0.1
+GIVE_BACK_SECONDS = 5.0
 CHILDREN_EVERY = 20
 """Looks between two listings of the children: a listing goes through all processes there are."""
 Say = Callable[[str], None]
@@ -337,6 +340,16 @@ def run_phases(run: Context, phases: Sequence[Phase], meter: MemoryMeter) -> Non
             f"phase {phase.name}: done in {record['seconds']:.2f} s, "
             f"peak {record['peak_bytes'] / 2**20:.0f} MiB"
         )
+        _give_back(run.client)
+
+
+def _give_back(client: Any) -> None:
+    """Return to the system what a phase has freed: here or on workers, the next one needs it."""
+    release_memory()
+    if client is not None:
+        # What is wrong with a cluster the next phase can say, with a remedy.
+        with suppress(TimeoutError, *connection_errors()):
+            run_on_workers(client, release_memory, timeout=GIVE_BACK_SECONDS, on_error="ignore")
 
 
 def write_results(run: Context, scheduler: str) -> dict[str, Any]:

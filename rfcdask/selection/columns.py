@@ -26,6 +26,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from rfcdask.kernels.arrays import Array, IntArray
+from rfcdask.kernels.runtime import release_memory
+from rfcdask.selection.candidates import SMALL_TILE, slices
 from rfcdask.selection.objective import Objective
 
 BATCH = 32
@@ -35,6 +37,10 @@ MIN_FORECAST_WORK = 100_000_000
 MAX_FORECAST_STEPS = 3
 """Steps of a forecast per column of the batch: many pick again what is known, so it may take long
 to name 32 new atoms, and then fewer are fetched."""
+
+FRESH_BYTES = 2**24
+"""Values of atoms that a forecast has not seen before, taken at a time: those of hundreds of atoms
+on thousands of pairs would stand beside all that is held anyway."""
 
 Forecast = Callable[[IntArray, Array], Iterator[int]]
 """Given some atoms and G among them, yields the solver's next picks as if there were no others."""
@@ -90,11 +96,13 @@ class LikelyAtoms:
             self.G = self.objective.approximate_gram(self.values, self.values)
             return
         places = np.flatnonzero(~np.isin(self.atoms, atoms))
-        fresh = np.setdiff1d(atoms, self.atoms)
-        values = self.objective.values(fresh)
-        self.atoms[places], self.values[places] = fresh, values
-        products = self.objective.approximate_gram(values, self.values)
-        self.G[places], self.G[:, places] = products, products.T
+        fresh = self.atoms[places] = np.setdiff1d(atoms, self.atoms)
+        parts = list(slices(len(fresh), max(SMALL_TILE, FRESH_BYTES // self.values[0].nbytes)))
+        for part in parts:
+            self.values[places[part]] = self.objective.values(fresh[part])
+        for at in (places[part] for part in parts):
+            products = self.objective.approximate_gram(self.values[at], self.values)
+            self.G[at], self.G[:, at] = products, products.T
 
 
 class ColumnCache:
@@ -229,6 +237,7 @@ class SharedColumns:
         """Let go of the columns."""
         self._about: tuple[Any, ...] = ()
         self._columns: ColumnCache | None = None
+        release_memory()  # hundreds of MiB, of which the next may take pieces of another size
 
     def of(self, about: tuple[Any, ...], make: Callable[[], ColumnCache]) -> ColumnCache:
         """Return the columns of what `about` says, rows and settings, made where they are others.

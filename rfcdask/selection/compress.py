@@ -23,6 +23,7 @@ from rfcdask.kernels import Kernel
 from rfcdask.kernels.arrays import Array, IntArray, Matrix, feature_dtype, is_sparse, vary
 from rfcdask.kernels.frequencies import Frequencies, draw_candidates
 from rfcdask.kernels.hot_loop import CosineBlock, unweighted_block
+from rfcdask.kernels.runtime import release_memory
 from rfcdask.kernels.seeds import stream
 from rfcdask.selection import Path, SelectionState, fill_up, run_solver
 from rfcdask.selection.candidates import Candidates, PairTarget, RowTarget
@@ -141,6 +142,7 @@ def compress_to_sizes(
     start = time.perf_counter()
     settings = replace(settings, n_atoms=max(sizes))
     selections = select_sizes(training, pairs, settings, sizes, track, shared)
+    release_memory()  # what solving has freed: judging takes pieces of other sizes
     judge = row_target(heldout, selections[0].block, settings)
     selecting = time.perf_counter() - start + selections[0].spared
     found = []

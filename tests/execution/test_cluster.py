@@ -23,11 +23,16 @@ import rfcdask as rf
 from rfcdask.execution import cluster as cluster_module
 from rfcdask.execution.cluster import current_client, local_threads, size_of_cluster
 from rfcdask.execution.failures import _no_worker_timeout
+from rfcdask.kernels.runtime import ONE_HEAP
 from tests import programs
 
 
 def _pid() -> int:
     return os.getpid()
+
+
+def _heaps() -> str | None:
+    return os.environ.get(ONE_HEAP)
 
 
 def _free_port() -> int:
@@ -48,6 +53,8 @@ def test_a_local_cluster_lives_as_long_as_the_block() -> None:
         # Dask's own 15 s are less than a restart takes on a busy machine.
         assert dask.config.get("distributed.deploy.lost-worker-timeout") == "5 minutes"
         assert client.submit(abs, -1).result() == 1
+        # What one thread of a worker has freed, the others use too.
+        assert set(client.run(_heaps).values()) == {_heaps() or "1"}
         assert not client.cluster.scheduler.extensions["spans"].spans  # they would be kept for ever
     assert not any(psutil.pid_exists(pid) for pid in pids.values())
     assert current_client() is None

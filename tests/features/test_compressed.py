@@ -11,6 +11,7 @@ from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics.pairwise import rbf_kernel
 
 import rfcdask as rf
+from rfcdask.selection import columns as columns_module
 from rfcdask.selection.columns import ColumnCache, SharedColumns
 from rfcdask.selection.objective import AllPairs, DenseGram, SampledPairs
 
@@ -101,10 +102,14 @@ def test_selections_on_the_same_rows_share_columns(
     assert other == (before[0], picked(first | {"random_state": 1}, None))
 
 
-def test_columns_are_let_go_before_others_are_made() -> None:
+def test_columns_are_let_go_before_others_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_back: list[bool] = []
+    monkeypatch.setattr(columns_module, "release_memory", lambda: given_back.append(True))
     shared, alive = SharedColumns(), []
 
     def make() -> Any:
+        assert given_back  # glibc would keep hundreds of MiB
+        given_back.clear()
         alive.append([one() is not None for one in made])
         columns = ColumnCache(DenseGram(np.eye(3)))
         made.append(weakref.ref(columns))

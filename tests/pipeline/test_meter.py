@@ -1,14 +1,17 @@
-"""The meter sees what this process and its children hold, also when it is given back."""
+"""The meter sees what this process and its children hold; phases give back what they freed."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import time
+from typing import Any
 
 import numpy as np
+import pytest
 
-from rfcdask.pipeline.phases import MemoryMeter
+from rfcdask.pipeline import phases
+from rfcdask.pipeline.phases import MemoryMeter, _give_back
 
 HOLD = "import time; held = bytearray(b'x') * (150 * 2**20); print('here', flush=True); input()"
 
@@ -35,3 +38,20 @@ def test_children_count_too() -> None:
         during = meter.lap()
         child.communicate("\n")
     assert during - before > 150 * 2**20
+
+
+def test_memory_is_given_back_here_and_on_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cluster:
+        _run = "run"
+
+        def sync(self, function: Any, *args: Any, **options: Any) -> dict[str, Any]:
+            assert function == "run"
+            args[0]()
+            raise OSError("it is gone: not what giving back memory has to say")
+
+    asked: list[int] = []
+    monkeypatch.setattr(phases, "release_memory", lambda: asked.append(1))
+    _give_back(None)
+    assert len(asked) == 1
+    _give_back(Cluster())
+    assert len(asked) == 3

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rfcdask.selection import columns
-from rfcdask.selection.columns import ColumnCache
+from rfcdask.selection.columns import ColumnCache, LikelyAtoms
 from rfcdask.selection.objective import DenseGram
 
 
@@ -49,6 +49,24 @@ def test_likely_columns_come_along(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(source.asked) == 1
     cache.column(0, scores)
     assert source.asked[1] == [0, 24, 25, 26]
+
+
+def test_atoms_of_a_forecast_are_taken_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Watched(DenseGram):
+        def values(self, atoms: np.ndarray) -> np.ndarray:
+            taken.append(len(atoms))
+            return super().values(atoms)
+
+    monkeypatch.setattr(columns, "SMALL_TILE", 4)
+    monkeypatch.setattr(columns, "FRESH_BYTES", 1)
+    taken: list[int] = []
+    G = gram(40)
+    likely = LikelyAtoms(Watched(G))
+    for atoms in (np.arange(20), np.arange(10, 30), np.arange(0, 40, 2)):
+        likely.change_to(atoms)
+        assert set(likely.atoms) == set(atoms)
+        np.testing.assert_array_equal(likely.G, G[np.ix_(likely.atoms, likely.atoms)])
+    assert max(taken[1:]) == 4
 
 
 def test_candidates_that_can_never_be_picked_are_not_fetched() -> None:
