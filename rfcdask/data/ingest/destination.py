@@ -119,11 +119,6 @@ class Journal:
 
     location: Location
 
-    @property
-    def exists(self) -> bool:
-        """Whether there is anything left of an ingest."""
-        return self.location.exists(FOLDER)
-
     def recorded(self) -> list[int]:
         """Return the blocks that have a record."""
         stems = [name.removesuffix(".json") for name in self.location.names(_BLOCKS)]
