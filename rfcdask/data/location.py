@@ -137,6 +137,12 @@ class Location:
         """Whether plain file operations reach it."""
         return not is_url(self.url)
 
+    def overlaps(self, other: Location) -> bool:
+        """Whether this is the same place as another, or one of them lies within the other."""
+        (fs, here), (other_fs, there) = self.filesystem(), other.filesystem()
+        ours, theirs = here.rstrip("/") + "/", there.rstrip("/") + "/"
+        return type(fs) is type(other_fs) and (ours.startswith(theirs) or theirs.startswith(ours))
+
     def store(self, *, read_only: bool = True) -> Store:
         """Return the zarr store of this place."""
         if self.is_local:

@@ -49,7 +49,7 @@ def standardized(X: Array, mean: FloatArray, deviation: FloatArray, dtype: np.dt
 
 
 @dataclass(frozen=True)
-class _View:
+class View:
     """A reader that gives what another one gives, but for what a subclass changes."""
 
     base: Reader
@@ -98,7 +98,7 @@ class _View:
 
 
 @dataclass(frozen=True)
-class StandardReader(_View):
+class StandardReader(View):
     """Blocks with the mean taken off each column and the deviation divided out."""
 
     mean: tuple[float, ...]
@@ -113,7 +113,7 @@ class StandardReader(_View):
 
 
 @dataclass(frozen=True)
-class ColumnsReader(_View):
+class ColumnsReader(View):
     """Blocks with some of the columns, in an order of their own."""
 
     columns: tuple[int, ...]
@@ -127,7 +127,7 @@ class ColumnsReader(_View):
 
 
 @dataclass(frozen=True)
-class ProjectedReader(_View):
+class ProjectedReader(View):
     """Blocks projected to fewer, dense columns; a process draws the projection once."""
 
     n_components: int
@@ -155,7 +155,7 @@ class ProjectedReader(_View):
 
 
 @dataclass(frozen=True)
-class SplitReader(_View):
+class SplitReader(View):
     """One part of a random split.
 
     Rows are drawn in units of fixed size, so which of them are test rows follows from the seed and
@@ -220,7 +220,7 @@ class SplitReader(_View):
 
 
 @dataclass(frozen=True)
-class SmallerBlocksReader(_View):
+class SmallerBlocksReader(View):
     """Each block of the base in pieces of at most `piece` rows; a piece reads only its chunks."""
 
     piece: int

@@ -7,7 +7,7 @@ and says which one is gone. Where there is a public interface, the rest of the p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -149,6 +149,20 @@ def places_of_blocks(chunks: tuple[tuple[int, ...], ...]) -> Any:
     from dask.layers import ArraySliceDep
 
     return ArraySliceDep(chunks)
+
+
+def values_in_graph(array: Any) -> Iterator[Any]:
+    """Yield what the graph of a Dask array holds as it is: opened arrays, arguments of functions.
+
+    What is within a task that was made by hand or fused is not looked for.
+    """
+    for layer in array.dask.layers.values():
+        task = getattr(layer, "task", None)
+        if task is None:
+            yield from (getattr(node, "value", node) for node in layer.values())
+        else:
+            yield from (getattr(value, "value", value) for value, _ in layer.indices)
+            yield from (task.kwargs or {}).values()
 
 
 def layer_options(array: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from zarr.storage import MemoryStore
 from rfcdask.data.layout import ZSTD_LEVEL, codecs
 from rfcdask.data.location import Location, require_shared
 from rfcdask.data.sample import checked_blocks, one_column_block
+from rfcdask.data.sources.dask_arrays import places_read, stored_facts
 from rfcdask.execution.blocks import Blocks, first_rows, stream_folds
 from rfcdask.execution.cluster import current_client
 from rfcdask.execution.executor import open_executor
@@ -55,8 +56,8 @@ def write_zarr(
     Each block becomes one chunk and is written whole by one task, so a task tried again writes
     the same bytes to the same place. Everything is written to ``PATH.unfinished`` and takes its
     name when it is whole; before that it has no metadata, and nobody can take it for an array.
-    Called again after an interruption with the same array (its Dask name, shape, type and chunks),
-    it goes on with the blocks that are not there yet.
+    Called again after an interruption with the same array (its Dask name, shape, type, chunks, and
+    the files of zarr arrays that it reads), it goes on with the blocks that are not there yet.
 
     Parameters
     ----------
@@ -93,8 +94,15 @@ def write_zarr(
     refusal = FileExistsError(f"another process is writing {target}: wait for it.")
     with disk_errors(target), _locked(target, refusal):
         _require_free(target, overwrite)
-        work = _begin(target, rows)
+        _require_other_place(target, rows)
+        array = _identity(rows)
+        work = _begin(target, array)
         _write_blocks(work, rows, sizes, client, progress)
+        if _identity(rows) != array:
+            raise ValueError(
+                f"the zarr array that rows are read from was changed while {target} was written: "
+                "call the same again, which begins anew."
+            )
         if work != target:
             replace_folder(Path(work.url), Path(target.url))
         target.delete(_RECORDS)
@@ -124,6 +132,18 @@ def _require_free(target: Location, overwrite: bool) -> None:
         raise FileExistsError(f"{target} exists and is no zarr array; choose another path.")
 
 
+def _require_other_place(target: Location, rows: DaskArray) -> None:
+    """Refuse to remove what the rows are read from: behind a URL what is replaced goes first."""
+    if not target.is_local and target.exists() and any(map(target.overlaps, places_read(rows))):
+        raise FileExistsError(f"the rows are read from {target} itself; choose another path.")
+
+
+def _identity(rows: DaskArray) -> bytes:
+    """Return what changes with the array, also when a zarr array behind it is written anew."""
+    known = [rows.name, list(rows.shape), rows.dtype.str, list(rows.chunks[0]), stored_facts(rows)]
+    return json.dumps(known).encode()
+
+
 def _is_array(target: Location) -> bool:
     """Tell an array from a group, such as a store of rows, which has a file of the same name."""
     try:
@@ -140,10 +160,9 @@ def _locked(target: Location, refusal: Exception) -> Any:
     return exclusive_lock(lock_path(Path(os.path.realpath(place))), refusal)
 
 
-def _begin(target: Location, rows: DaskArray) -> Location:
+def _begin(target: Location, array: bytes) -> Location:
     """Return where to write, with what an earlier attempt wrote there of the very same array."""
     work = Location.of(target.url + UNFINISHED) if target.is_local else target
-    array = json.dumps([rows.name, list(rows.shape), rows.dtype.str, list(rows.chunks[0])]).encode()
     if work.exists():
         if work.is_local and not work.exists(_RECORDS):
             raise FileExistsError(f"{work} lies in the way and is none of ours: move it away.")

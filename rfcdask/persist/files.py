@@ -57,6 +57,8 @@ def disk_errors(
     """
     try:
         yield
+    except DestinationError as error:  # a sentence already
+        raise error if kind is None else kind(str(error)) from error
     except OSError as error:
         for numbers, sentence in _SENTENCES.items():
             if error.errno in numbers:
@@ -287,12 +289,20 @@ def _open(path: Path) -> int:
         try:
             return os.open(path, os.O_RDWR | how, 0o666)
         except PermissionError:
-            return os.open(path, os.O_RDONLY | how, 0o666)
+            # Not to be made: in a folder for all, Linux lets nobody "make" a file of another user.
+            with suppress(FileNotFoundError):
+                return os.open(path, os.O_RDONLY | how & ~os.O_CREAT)
+            raise
+    except (PermissionError, IsADirectoryError) as error:
+        if not os.path.lexists(path):
+            raise
+        said = f"the lock {path} cannot be opened ({error.strerror}): remove it, and call again."
+        raise DestinationError(error.errno, said) from error
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        what = "it is a link, and no lock is taken through a link; remove it"
-        raise OSError(errno.ELOOP, what, str(path)) from None
+        said = f"the lock {path} is a link, and no lock is taken through a link: remove it."
+        raise DestinationError(errno.ELOOP, said) from None
 
 
 def _is_that_file(handle: int, path: Path) -> bool:

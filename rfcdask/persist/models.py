@@ -126,7 +126,8 @@ def _require_free(target: Path, overwrite: bool) -> None:
 
 def _remove_left_over(target: Path, work: Path) -> None:
     """Remove what a save that was killed left beside its target; the lock says that it is over."""
-    for folder in target.parent.glob(glob.escape(f".{target.name}-") + "[0-9a-f]" * 8):
+    names = glob.escape(f".{target.name}-") + "[0-9a-f]" * 8  # and -old: see replace_folder
+    for folder in (*target.parent.glob(names), *target.parent.glob(f"{names}-old")):
         ours = folder != work and folder.is_dir() and not folder.is_symlink()
         if ours and {part.name.split("-")[0] for part in folder.iterdir()} <= {*_OWN}:
             discard(folder)
@@ -260,7 +261,7 @@ def _steps(record: dict[str, Any], folder: Path) -> list[tuple[str, Path, str]]:
     """Return names, folders and checksums of a pipeline's steps, which are its own."""
     steps = []
     for index, step in enumerate(record["steps"]):
-        place = folder / _step_folder(index)
+        place = folder / f"{_STEP}-{index}"
         if step["folder"] != place.name:
             raise ValueError(f"{step['folder']!r} is no folder of a step")
         # As every record holds the checksums of those within it, none can hold itself.
@@ -268,10 +269,6 @@ def _steps(record: dict[str, Any], folder: Path) -> list[tuple[str, Path, str]]:
             raise ValueError(f"{place.name} is missing or a step of another pipeline")
         steps.append((str(step["name"]), place, str(step["checksum"])))
     return steps
-
-
-def _step_folder(index: int) -> str:
-    return f"{_STEP}-{index}"
 
 
 def _damage_of(what: Any) -> AbstractContextManager[None]:
@@ -309,7 +306,7 @@ def _write(obj: Any, folder: Path, about: dict[str, Any] | None = None) -> str:
 def _write_steps(pipeline: Any, folder: Path) -> dict[str, Any]:
     steps = []
     for index, (name, step) in enumerate(pipeline.steps):
-        place = folder / _step_folder(index)
+        place = folder / f"{_STEP}-{index}"
         place.mkdir()
         steps.append({"name": name, "folder": place.name, "checksum": _write(step, place)})
     return {"format": 2, "steps": steps}

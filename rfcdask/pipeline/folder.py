@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -272,6 +273,26 @@ def read_json(path: Path, *needed: str) -> dict[str, Any]:
         if not isinstance(found, dict) or not all(name in found for name in needed):
             raise ValueError(f"it does not hold {', '.join(needed) or 'an object'}")
         return found
+
+
+def write_record(path: Path, data: dict[str, Any]) -> None:
+    """Write a JSON file of which :func:`read_record` says whether it was changed since."""
+    write_json(path, data | {"checksum": checksum_of(data)})
+
+
+def read_record(path: Path, name: str | None = None) -> dict[str, Any]:
+    """Read what :func:`write_record` wrote; `name` is that of the phase whose record it must be."""
+    found = read_json(path, *(() if name is None else ("name", "product")))
+    with damage_of(path):
+        known = found.pop("checksum", None)  # older records have none
+        if known not in (None, checksum_of(found)) or name not in (None, found.get("name")):
+            raise ValueError("it is not what was written")
+    return found
+
+
+def checksum_of(data: dict[str, Any]) -> str:
+    """Return what changes with any value of a JSON object."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def read_results(path: Path) -> dict[str, object]:

@@ -45,8 +45,9 @@ from rfcdask.pipeline.folder import (
     RunFolder,
     damage_of,
     plain,
-    read_json,
+    read_record,
     write_json,
+    write_record,
 )
 from rfcdask.pipeline.report.page import recommend, render
 from rfcdask.pipeline.settings import Settings, renamed
@@ -202,7 +203,7 @@ class Context:
             path = self.folder.phase(number, name)
             if not path.is_file():
                 return
-            self.done[name] = read_json(path, "product")
+            self.done[name] = read_record(path, name)
 
 
 class MemoryMeter:
@@ -335,7 +336,7 @@ def run_phases(run: Context, phases: Sequence[Phase], meter: MemoryMeter) -> Non
             "peak_bytes": meter.lap(),
             "rows": phase.rows(run),
         }
-        write_json(run.folder.phase(number, phase.name), record)
+        write_record(run.folder.phase(number, phase.name), record)
         run.log(
             f"phase {phase.name}: done in {record['seconds']:.2f} s, "
             f"peak {record['peak_bytes'] / 2**20:.0f} MiB"

@@ -27,10 +27,11 @@ from rfcdask.pipeline.folder import (
     OtherRunError,
     RunExistsError,
     RunFolder,
+    checksum_of,
     damage_of,
     plain,
     read_json,
-    write_json,
+    write_record,
 )
 from rfcdask.pipeline.phases import (
     PHASES,
@@ -297,7 +298,7 @@ def _begin(folder: RunFolder, source: Any, given: Mapping[str, Any]) -> dict[str
         "identity": redacted(data),
         "settings": settings.to_dict(),
     }
-    write_json(folder.begun, begun)
+    write_record(folder.begun, begun)
     return begun | {"source": place}
 
 
@@ -348,6 +349,8 @@ def _go_on(folder: RunFolder, source: Any, given: Mapping[str, Any]) -> dict[str
 def _read_begun(folder: RunFolder) -> dict[str, Any]:
     with damage_of(folder.begun, folder.how_to_begin_anew):
         begun: dict[str, Any] = untrusted.read_json(folder.begun)
+        if begun.pop("checksum", None) not in (None, checksum_of(begun)):  # older runs have none
+            raise ValueError("it is not what was written")
         if not isinstance(begun["source"], str | None) or "identity" not in begun:
             raise ValueError("it does not say which data it is about")
         begun["settings"] = Settings(**renamed(begun["settings"])).to_dict()

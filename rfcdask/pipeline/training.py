@@ -38,7 +38,7 @@ from rfcdask.linear import (
 from rfcdask.linear.sgd.base import auto_epochs
 from rfcdask.persist.models import load, save
 from rfcdask.pipeline.data import ERROR_ROWS
-from rfcdask.pipeline.folder import plain, read_json, write_json
+from rfcdask.pipeline.folder import plain, read_record, write_record
 from rfcdask.pipeline.report import Metric
 
 if TYPE_CHECKING:
@@ -129,11 +129,11 @@ def compare_maps(run: Context) -> dict[str, Any]:
             if not _row_path(run, method, 0).is_file():
                 reporter.note(method)
                 row = measure_boosting(_chosen_by(run)[0], run.judge, run.settings.random_state)
-                write_json(_row_path(run, method, 0), plain(row))
+                write_record(_row_path(run, method, 0), plain(row))
             reporter.advance()
     pairs = [(method, size) for method in methods for size in sizes]
     pairs += [(method, 0) for method in others]
-    return {"rows": [read_json(_row_path(run, *pair)) for pair in pairs]}
+    return {"rows": [read_record(_row_path(run, *pair)) for pair in pairs]}
 
 
 def _all_fitted(
@@ -192,7 +192,7 @@ def _measure(run: Context, method: str, size: int, fitted: Any, seconds: float) 
             n_points=ERROR_ROWS,
             more=more,
         )
-    write_json(_row_path(run, method, size), plain(row) | {"test_rows": len(data.labels)})
+    write_record(_row_path(run, method, size), plain(row) | {"test_rows": len(data.labels)})
 
 
 def _fitted(run: Context, method: str, sizes: Sequence[int]) -> Iterator[tuple[int, Any, float]]:

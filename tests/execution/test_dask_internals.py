@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import dask.array as da
+import numpy as np
 import pytest
+import zarr
 from distributed import Client, LocalCluster, span
 
 import rfcdask
@@ -148,3 +150,19 @@ def test_layers_tell_the_arguments_of_their_function() -> None:
     found = dask_internals.layer_options(lazy)
     assert found.get("by") == 3.0, "a blockwise layer has no .task.kwargs any more"
     assert "by" not in dask_internals.layer_options(lazy + 1)
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_graphs_show_the_arrays_they_read(inline: bool) -> None:
+    stored = zarr.array(np.arange(8.0), chunks=2)
+    lazy = da.from_array(stored, inline_array=inline).map_blocks(lambda b, by: b * by, by=Marker())
+    found = list(dask_internals.values_in_graph(lazy + 1))
+    assert stored in found, "Dask keeps the arrays that it reads elsewhere now"
+    assert any(isinstance(value, Marker) for value in found)
+
+
+class Marker:
+    """An argument that no other is equal to."""
+
+    def __rmul__(self, block: Any) -> Any:
+        return block

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn import metrics
+from sklearn.base import clone
 
 import rfcdask as rf
 from rfcdask.kernels.seeds import held_out_rows
@@ -127,6 +128,51 @@ def test_a_run_that_was_interrupted_ends_with_the_same_state(
     model.fit(*data)
     assert np.array_equal(model.coef_, whole.coef_)
     assert model.history_ == whole.history_
+
+
+INTERRUPTED = {
+    "accuracy": rf.KernelClassifier(10, epochs=3, random_state=0, scoring="accuracy"),
+    "log_loss": rf.KernelClassifier(10, epochs=3, random_state=0, scoring="neg_log_loss"),
+    "kernel_mse": rf.KernelRegressor(
+        10, epochs=3, random_state=0, scoring="neg_mean_squared_error"
+    ),
+    "sgd_mse": rf.SGDRegressor(
+        epochs=3, random_state=0, scoring="neg_mean_squared_error", early_stopping=True
+    ),
+    # The first epoch is the best, so that the second checkpoint is that of an early end.
+    "sgd_ended_early": rf.SGDClassifier(
+        epochs=5, random_state=0, scoring="accuracy", early_stopping=True, patience=1
+    ),
+    "kernel_ended_early": rf.KernelClassifier(
+        10, epochs=5, random_state=0, scoring="accuracy", patience=1, step_size=0.5
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INTERRUPTED)
+def test_checkpoints_hold_scores_below_zero_and_an_early_end(
+    name: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = rare_rows(3000)
+    data = lazy(X, 150), lazy(y, 150)
+    whole = clone(INTERRUPTED[name]).fit(*data)
+    model = clone(INTERRUPTED[name]).set_params(checkpoint=tmp_path / "state.npz")
+    write = training.Checkpoint._write
+    last = len(whole.history_) - ("early" not in name)
+
+    def write_and_stop(self: Any, *args: Any, **about: Any) -> None:
+        write(self, *args, **about)
+        if list(about["position"]) == [last, 0]:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training.Checkpoint, "_write", write_and_stop)
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(*data)
+    assert ("early" in name) == (len(whole.history_) < whole.epochs)
+    model.fit(*data)
+    assert model.history_ == whole.history_
+    assert np.array_equal(model.coef_, whole.coef_)
 
 
 def test_chains_judge_all_rows_held_out() -> None:

@@ -17,7 +17,7 @@ import rfcdask as rf
 from rfcdask.data.layout import codecs
 from rfcdask.data.location import Location
 from rfcdask.linear import write_zarr
-from rfcdask.linear.write import _BEGUN, _begin, _WriteBlock
+from rfcdask.linear.write import _BEGUN, _begin, _identity, _WriteBlock
 from tests.linear_data import blobs, lazy
 
 
@@ -152,7 +152,7 @@ def test_a_late_block_of_another_array_is_refused(tmp_path: Path) -> None:
     for _ in range(2):  # after the other array is done, and while one is written
         with pytest.raises((FileExistsError, FileNotFoundError)):
             late(0, (np.zeros((10, 2)),), 0)
-        _begin(Location.of(path), other)
+        _begin(Location.of(path), _identity(other))
 
 
 def test_an_interrupted_array_is_gone_on_with(tmp_path: Path) -> None:
@@ -197,6 +197,48 @@ def test_the_old_array_stays_until_the_new_is_whole(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="none of ours: move it away"):
         write_zarr(da.ones((4, 2), chunks=2), tmp_path / "b.zarr")
     assert (tmp_path / "b.zarr.unfinished" / "thesis.tex").exists()
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_source_that_is_written_anew_is_not_gone_on_with(tmp_path: Path, inline: bool) -> None:
+    source, path = tmp_path / "source.zarr", tmp_path / "a.zarr"
+
+    def rows(value: float, stop: Stop) -> da.Array:
+        values = np.full((50, 2), value)
+        zarr.create_array(source, data=values, chunks=(10, 2), overwrite=True)
+        made = da.from_zarr(source, inline_array=inline)
+        return made.map_blocks(stop, name="watched", meta=np.empty((0, 0)))
+
+    with dask.config.set(scheduler="sync"), pytest.raises(KeyboardInterrupt):
+        write_zarr(rows(1.0, Stop(3)), path)
+    assert np.array_equal(write_zarr(rows(2.0, Stop(99)), path).compute(), np.full((50, 2), 2.0))
+
+
+def test_a_source_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    source, path = tmp_path / "source.zarr", tmp_path / "a.zarr"
+    stored = zarr.create_array(source, data=np.zeros((50, 2)), chunks=(10, 2))
+
+    def change(block: np.ndarray) -> np.ndarray:
+        stored[:] = stored[:] + 1
+        return block
+
+    lazily = da.from_zarr(source)
+    with pytest.raises(ValueError, match=r"was changed while .* was written: call the same again"):
+        write_zarr(lazily.map_blocks(change, meta=np.empty((0, 0))), path)
+    assert not path.exists()
+    assert np.array_equal(write_zarr(lazily, path).compute(), stored[:])
+
+
+def test_an_array_takes_the_place_of_what_it_is_read_from(tmp_path: Path) -> None:
+    values = np.arange(10.0).reshape(5, 2)
+    for place in (str(tmp_path / "a.zarr"), "memory://own/a.zarr"):
+        write_zarr(da.from_array(values, chunks=2), place)
+    here = write_zarr(da.from_zarr(tmp_path / "a.zarr") * 2, tmp_path / "a.zarr", overwrite=True)
+    assert np.array_equal(here.compute(), 2 * values)
+    # Behind a URL what is replaced goes first.
+    with pytest.raises(FileExistsError, match=r"read from .* itself; choose another path"):
+        write_zarr(da.from_zarr("memory://own/a.zarr") * 2, "memory://own/a.zarr", overwrite=True)
+    assert np.array_equal(da.from_zarr("memory://own/a.zarr").compute(), values)
 
 
 def test_an_array_is_written_to_a_url() -> None:

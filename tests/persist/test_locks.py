@@ -18,6 +18,7 @@ import pytest
 
 import rfcdask as rf
 from rfcdask.persist.files import (
+    DestinationError,
     atomic_file,
     exclusive_lock,
     follow_link,
@@ -56,6 +57,19 @@ def test_a_lock_is_not_taken_through_a_link(tmp_path: Path) -> None:
     path.write_text("mine")
     with exclusive_lock(path, TAKEN):
         assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize("kind", ["link", "folder"])
+def test_what_lies_in_the_place_of_a_lock_is_named(tmp_path: Path, kind: str) -> None:
+    features = rf.RandomFeatures(6, random_state=0).fit(np.eye(4))
+    for name in (".model.lock", ".a.zarr.lock"):
+        place = tmp_path / name
+        place.mkdir() if kind == "folder" else place.symlink_to("elsewhere")
+    with pytest.raises(DestinationError, match=r"the lock .*\.model\.lock .*: remove it"):
+        rf.save(features, tmp_path / "model")
+    with pytest.raises(rf.data.DataError, match=r"the lock .*\.a\.zarr\.lock .*: remove it"):
+        rf.ingest(np.eye(4), tmp_path / "a.zarr")
+    assert sorted(os.listdir(tmp_path)) == [".a.zarr.lock", ".model.lock"]
 
 
 def test_the_lock_of_a_killed_process_is_harmless(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from rfcdask.pipeline.folder import (
     UnfinishedRunError,
     read_json,
     write_json,
+    write_record,
 )
 from rfcdask.pipeline.phases import Context
 from rfcdask.pipeline.settings import Settings
@@ -127,6 +128,24 @@ def test_odd_records_of_a_run_are_named(tmp_path: Path, text: str) -> None:
         read_json(path, "product")
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [("0.75", "0.95"), ('"score"', '"train"'), ('"product"', '"produce"')]
+)
+def test_changed_records_of_a_run_are_named(tmp_path: Path, before: str, after: str) -> None:
+    folder = RunFolder(tmp_path)
+    path = folder.phase(1, "score")
+    write_record(path, {"name": "score", "product": {"accuracy": 0.75, "größe": None}})
+    run = Context(folder, Settings(), None, None, lambda line: None)
+    run.load_finished(["score"])
+    assert run.product("score") == {"accuracy": 0.75, "größe": None}
+    path.write_text(path.read_text().replace(before, after))
+    with pytest.raises(OtherRunError, match=r"01-score\.json is damaged .*: remove it and call"):
+        run.load_finished(["score"])
+    write_record(path, {"name": "train", "product": {}})  # whole, but that of another phase
+    with pytest.raises(OtherRunError, match=r"01-score\.json is damaged .*: remove it and call"):
+        run.load_finished(["score"])
+
+
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"no archive", None])
 def test_a_damaged_sample_is_named(tmp_path: Path, content: bytes | None) -> None:
     folder = RunFolder(tmp_path)
@@ -151,6 +170,14 @@ def test_a_damaged_sample_is_named(tmp_path: Path, content: bytes | None) -> Non
 def test_a_damaged_beginning_is_named(tmp_path: Path, change: dict[str, object]) -> None:
     folder = RunFolder(tmp_path)
     write_json(folder.begun, BEGUN | change)
+    with pytest.raises(OtherRunError, match=r"run\.json is damaged .*: pass --overwrite instead"):
+        run_job(None, tmp_path, resume=True)
+
+
+def test_a_changed_beginning_is_named(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    write_record(folder.begun, BEGUN)
+    folder.begun.write_text(folder.begun.read_text().replace('"source"', '"source": null, "more"'))
     with pytest.raises(OtherRunError, match=r"run\.json is damaged .*: pass --overwrite instead"):
         run_job(None, tmp_path, resume=True)
 

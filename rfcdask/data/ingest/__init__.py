@@ -39,6 +39,7 @@ from rfcdask.data.layout import (
 from rfcdask.data.location import Location, require_shared
 from rfcdask.data.sources import opened_source
 from rfcdask.data.sources.base import TASKS, Source, SourceOptions, Survey
+from rfcdask.data.sources.dask_arrays import places_read
 from rfcdask.data.store import open_location
 from rfcdask.execution.cluster import current_client
 from rfcdask.kernels.seeds import seed_of
@@ -219,6 +220,8 @@ def ingest(
         if client is not None and (shuffle or place_of(rows, client) is not None):
             here = location.url if location.is_local else ""
             require_shared(client, reads=_paths(rows), writes=here)
+        if overwrite and not final.is_local:
+            _require_other_place(final, rows)
         request = IngestRequest(redacted(rows.identity()), options)
         if found_finished(location, request, overwrite=overwrite):
             return open_location(location)
@@ -234,11 +237,22 @@ def ingest(
             shuffle_blocks(plan, rows, survey, seed, progress, client)
         else:
             write_blocks(plan, rows, survey, progress, client)
+        if not rows.in_memory and redacted(rows.identity()) != request.source:
+            raise DataError(
+                f"{plan.source_name} was changed while it was read: ingest it again with "
+                "overwrite=True."
+            )
         with destination_errors(location):
             finish(plan, rows, survey, request, seed, files)
         if location != final:
             replace_folder(Path(location.url), Path(final.url))
     return open_location(final)
+
+
+def _require_other_place(final: Location, rows: Source) -> None:
+    """Refuse to remove the source itself: behind a URL what is replaced goes first."""
+    if any(map(final.overlaps, places_read(rows))):
+        raise DataError(f"{final} is what the rows are read from: choose another destination.")
 
 
 def _is_name(label: Any) -> bool:

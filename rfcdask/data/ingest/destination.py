@@ -32,6 +32,7 @@ FOLDER = ".ingest"
 RUNS = f"{FOLDER}/runs"
 _BLOCKS = f"{FOLDER}/blocks"
 _SURVEY = f"{FOLDER}/survey.json"
+_REQUEST = f"{FOLDER}/request.json"
 Files = dict[str, bytes]
 """Names of files within a store and what they hold."""
 
@@ -118,11 +119,6 @@ class Journal:
 
     location: Location
 
-    @property
-    def exists(self) -> bool:
-        """Whether there is anything left of an ingest."""
-        return self.location.exists(FOLDER)
-
     def recorded(self) -> list[int]:
         """Return the blocks that have a record."""
         stems = [name.removesuffix(".json") for name in self.location.names(_BLOCKS)]
@@ -150,9 +146,18 @@ class Journal:
         found = self._load(_SURVEY)
         return None if found is None else Survey.from_json(found)
 
+    def save_request(self, request: IngestRequest) -> None:
+        """Keep what was asked for, which the attributes of a finished store no longer say."""
+        self._save(_REQUEST, asdict(request))
+
+    def request(self) -> Any:
+        """Return what was asked for, if all of it is done."""
+        return self._load(_REQUEST)
+
     def clear(self) -> None:
-        """Remove all records."""
-        self.location.delete(FOLDER)
+        """Remove all records, and last the one that says which ingest is done."""
+        for name in (_BLOCKS, RUNS, _SURVEY, FOLDER):
+            self.location.delete(name)
 
     def _save(self, name: str, value: Any) -> None:
         text = json.dumps(value)
@@ -206,7 +211,7 @@ def found_finished(location: Location, request: IngestRequest, *, overwrite: boo
             location.delete()
         return False
     if attrs.get("complete"):
-        if Journal(location).exists:
+        if _is_same(Journal(location).request(), request):
             location.sweep_partial_files()
             Journal(location).clear()
             return True
@@ -393,6 +398,7 @@ def finish(
     seals = {name: Shards.of(record.seals[name] for record in records) for name in sharded}
     manifest = Manifest(plan.layout.n_rows, facts, seals)
     plan.location.write(MANIFEST, manifest.to_bytes())
+    Journal(plan.location).save_request(request)
     # The mark comes last, when all the rest is on the disk: a store that says it is complete has a
     # manifest of all that it is. Before that, whoever goes on reads every block that was written.
     plan.location.sync()

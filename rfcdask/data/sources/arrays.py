@@ -80,9 +80,9 @@ class InMemory(Handle):
     def identity(self) -> Any:
         if self.is_here:
             return tokenize(self.array)
-        array, root = self.array, getattr(self.array.store, "root", None)
-        # Its files by size and time, where they are on a disk.
-        facts = None if root is None else tokenize(Location.of(root).stamps(array.path))
+        array, place = self.array, zarr_place(self.array)
+        # Its files by size and time, where there are any.
+        facts = None if place is None else tokenize(place.stamps())
         return [str(array.store_path), list(array.shape), str(array.dtype), facts]
 
     def cut(self, start: int, stop: int) -> Handle:
@@ -91,6 +91,18 @@ class InMemory(Handle):
             return self
         part = CutArray(self.array[start:stop], start, self.array.shape, self.array.dtype)
         return InMemory(part, self.name)
+
+
+def zarr_place(array: zarr.Array[Any]) -> Location | None:
+    """Return where an opened zarr array lies; None where that is no folder, or nobody can know."""
+    store: Any = array.store
+    if (root := getattr(store, "root", None)) is not None:
+        return Location.of(Path(root) / array.path)
+    if (fs := getattr(store, "fs", None)) is None:
+        return None
+    fs = getattr(fs, "sync_fs", fs)  # zarr makes those without await look as if they had it
+    options = {k: v for k, v in fs.storage_options.items() if k not in ("asynchronous", "loop")}
+    return Location.of(f"{fs.unstrip_protocol(store.path)}/{array.path}", options)
 
 
 @dataclass(frozen=True)

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import zarr
 from dask.base import compute, tokenize
 from dask.delayed import delayed
 
 from rfcdask.data.columns import NAMELESS, Names
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DataError
+from rfcdask.data.location import Location
 from rfcdask.data.reader import Reader, StoreReader
 from rfcdask.data.sample import checked_blocks
-from rfcdask.data.sources.arrays import check_pair, flat, unmasked
+from rfcdask.data.sources.arrays import (
+    ArrayRows,
+    ZarrMember,
+    check_pair,
+    flat,
+    unmasked,
+    zarr_place,
+)
 from rfcdask.data.sources.base import (
     BATCH_BYTES,
     Batch,
@@ -26,10 +36,46 @@ from rfcdask.data.sources.base import (
     Survey,
     Tally,
 )
-from rfcdask.data.views import SparseProjection
+from rfcdask.data.views import SparseProjection, View
+from rfcdask.execution.dask_internals import values_in_graph
 from rfcdask.execution.executor import run_tasks
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import DaskArray, is_sparse
+
+
+def stored_facts(*arrays: DaskArray) -> str | None:
+    """Return what changes with the files of the zarr arrays that Dask arrays read, None for none.
+
+    Names of Dask arrays do not: what is written to the place of a zarr array has the same name.
+    """
+    found = [value for array in arrays for value in values_in_graph(array)]
+    places = [_place(value) for value in found if isinstance(value, zarr.Array)]
+    with suppress(OSError, DataError, NotImplementedError):  # some servers cannot list files
+        return tokenize([place and place.stamps() for place in places]) if places else None
+    return None
+
+
+def places_read(source: Source | DaskArray) -> list[Location]:
+    """Return where the zarr arrays and stores lie that a source or a Dask array reads."""
+    if isinstance(source, DaskRows):
+        return [*places_read(source.X), *(() if source.y is None else places_read(source.y))]
+    if isinstance(source, DatasetRows):
+        values: Iterable[Any] = [source.reader]
+    elif isinstance(source, ArrayRows):
+        values = [getattr(part, "array", part) for pair in source.parts for part in pair]
+    else:
+        values = () if isinstance(source, Source) else values_in_graph(source)
+    places = [_place(value) for value in values]
+    return [place for place in places if place is not None]
+
+
+def _place(value: Any) -> Location | None:
+    """Return where a zarr array, or the store of a reader or of a view of one, lies."""
+    while isinstance(value, View):
+        value = value.base
+    if isinstance(value, zarr.Array):
+        return zarr_place(value)
+    return value.location if isinstance(value, StoreReader | ZarrMember) else None
 
 
 class DaskRows(Source):
@@ -48,8 +94,10 @@ class DaskRows(Source):
         return ["dask array"]
 
     def identity(self) -> Any:
-        # The names of Dask arrays hash what they are made of.
-        return [self.X.name, list(self.X.shape), None if self.y is None else self.y.name]
+        # The names of Dask arrays hash what they are made of, but of zarr arrays only the place.
+        lazy = [self.X] if self.y is None else [self.X, self.y]
+        name = None if self.y is None else self.y.name
+        return [self.X.name, list(self.X.shape), name, stored_facts(*lazy)]
 
     def narrowed(self, start: int, stop: int) -> DaskRows:
         return DaskRows(self.X[start:stop], None if self.y is None else self.y[start:stop])

@@ -42,7 +42,13 @@ from rfcdask.linear.rows import (
 )
 from rfcdask.linear.scorers import HeldOutScore
 from rfcdask.linear.sgd.step import blocks_mixed
-from rfcdask.linear.sgd.training import Checkpoint, History, fitting, require_numbers
+from rfcdask.linear.sgd.training import (
+    Checkpoint,
+    History,
+    fitting,
+    require_numbers,
+    require_scores,
+)
 
 SAMPLE_BLOCKS = 32
 """Blocks that the sample is taken from, at least, where there are as many."""
@@ -262,12 +268,13 @@ class KernelTrainingLoop:
         with track("training", rows * self.epochs, "rows", progress=self.progress) as reporter:
             reporter.advance(rows * first)
             for epoch in range(first, self.epochs):
+                # Asked before an epoch: a checkpoint may be of the very end of the last one.
+                if self.patience is not None and best.since >= self.patience:
+                    break
                 state = self.epoch(executor, blocks, state, best, epoch, group, reporter.advance)
                 group = 0
                 state = self._close_epoch(state, best, epoch)
                 reporter.note(f"epoch {epoch + 1}, loss {self.history[-1]['loss']:.4g}")
-                if self.patience is not None and best.since >= self.patience:
-                    break
         if self.checkpoint:
             self.checkpoint.remove()
         return state, best
@@ -371,7 +378,8 @@ class KernelCheckpoint(Checkpoint):
             found = [Parameters(*values[i : i + size]) for i in range(0, len(values), size)]
             (head, best, smallest, since), (loss, weight) = about["best"], about["loss"]
             known = [value for value in (best, smallest) if value != np.inf]
-            require_numbers(head, since, *known)
+            require_numbers(head, since)
+            require_scores(*known)
             require_numbers(about["step"], loss, weight)
             if min(values.min(initial=0) for values in found[2]) < 0:
                 raise ValueError("it holds squares below zero")

@@ -38,6 +38,8 @@ FORMAT = 1
 """Raised when what a checkpoint holds changes its meaning."""
 
 
+SCORE = "held_out_score"
+"""Name of the score of an epoch in a history."""
 SOME_ROWS = "some_rows"
 """Name of the norms and projections of a few rows in a fingerprint."""
 
@@ -52,11 +54,19 @@ def _look_alike(stored: Any, now: Any) -> bool:
 
 def require_numbers(*values: Any) -> None:
     """Refuse what is no finite number of at least 0, and a first one that is not whole."""
+    require_scores(*values)
     for value in values:
-        if type(value) not in (int, float, np.float64) or not 0 <= value <= sys.float_info.max:
+        if value < 0:
             raise ValueError(f"it holds {str(value)[:40]!r} where a number from 0 on is expected")
     if type(values[0]) is not int or values[0] > 2**53:
         raise ValueError(f"it counts {values[0]!r} steps or epochs")
+
+
+def require_scores(*values: Any) -> None:
+    """Refuse what is no finite number; scores may be below 0, as R2 and negated losses are."""
+    for value in values:
+        if type(value) not in (int, float, np.float64) or not abs(value) <= sys.float_info.max:
+            raise ValueError(f"it holds {str(value)[:40]!r} where a finite number is expected")
 
 
 def fitting(arrays: dict[str, Array], like: dict[str, Array]) -> dict[str, Array]:
@@ -154,7 +164,9 @@ class Checkpoint:
         """Return the epoch and group to go on with, and the losses of the epochs before."""
         (epoch, group), history = about["position"], list(about["history"])
         require_numbers(group)
-        require_numbers(epoch, *(value for entry in history for value in entry.values()))
+        losses = [{**entry} for entry in history]
+        require_scores(*(entry.pop(SCORE) for entry in losses if SCORE in entry))
+        require_numbers(epoch, *(value for entry in losses for value in entry.values()))
         if not len(history) == epoch or not all({"epoch", "loss"} <= {*e} for e in history):
             raise ValueError(f"it has the losses of {len(history)} epochs, not of {epoch}")
         return (int(epoch), int(group)), history
@@ -308,10 +320,11 @@ class TrainingLoop:
         with track("training", n_rows * len(epochs), "rows", progress=self.progress) as reporter:
             reporter.advance(n_rows * (first - epochs.start))
             for epoch in range(first, epochs.stop):
-                self._run_epoch(epoch, group, reporter, keep_best=patience > 0)
-                group = 0
+                # Asked before an epoch: a checkpoint may be of the very end of the last one.
                 if patience and _stopped_improving(self.history, patience, tol):
                     break
+                self._run_epoch(epoch, group, reporter, keep_best=patience > 0)
+                group = 0
         if self.checkpoint:
             self.checkpoint.remove()
         if estimate is not None:
@@ -381,7 +394,7 @@ class TrainingLoop:
 
     def best_epoch(self) -> int | None:
         """Return the number of the epoch with the best score, None where there are no scores."""
-        scores = [entry.get("held_out_score", -np.inf) for entry in self.history]
+        scores = [entry.get(SCORE, -np.inf) for entry in self.history]
         return int(np.argmax(scores)) if np.isfinite(max(scores)) else None
 
     def _close_epoch(self, epoch: int, reporter: Reporter) -> None:
@@ -395,7 +408,7 @@ class TrainingLoop:
             losses = np.atleast_1d(state.held_out_loss) / state.held_out_rows
             entry["held_out_loss"] = float(losses[best])
             if self.config.score is not None:
-                entry["held_out_score"] = -float(values[best])
+                entry[SCORE] = -float(values[best])
             entry["alpha"] = self.config.penalties[self.config.left(state)[best]]
         self.history.append(entry)
         counted: dict[str, Any] = dict.fromkeys(
@@ -406,11 +419,11 @@ class TrainingLoop:
 
 
 def _stopped_improving(history: History, patience: int, tol: float) -> bool:
-    if "held_out_loss" not in history[-1]:  # all blocks have one row
+    if not history or "held_out_loss" not in history[-1]:  # all blocks have one row
         return False
     best, since = np.inf, 0
     for entry in history:
-        loss = -entry["held_out_score"] if "held_out_score" in entry else entry["held_out_loss"]
+        loss = -entry[SCORE] if SCORE in entry else entry["held_out_loss"]
         better = loss < best - tol * abs(best) if np.isfinite(best) else True
         since = 0 if better else since + 1
         best = min(best, loss)

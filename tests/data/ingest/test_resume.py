@@ -300,6 +300,9 @@ def test_killed_between_the_mark_and_the_cleaning_up(tmp_path, monkeypatch):
         with pytest.raises(StopError):
             rf.ingest(X, tmp_path / "a.zarr")
     assert (tmp_path / "a.zarr" / ".ingest").exists()
+    for other, options in ((X + 1, {}), (X, {"scale": 2.0})):
+        with pytest.raises(rf.data.StoreExistsError, match="pass overwrite=True to replace it"):
+            rf.ingest(other, tmp_path / "a.zarr", **options)
     assert np.array_equal(rf.ingest(X, tmp_path / "a.zarr").X.compute(), X)
     assert tree_bytes(tmp_path / "a.zarr") == tree_bytes(tmp_path / "calm.zarr")
 
