@@ -82,3 +82,15 @@ def test_weights_beyond_float32_have_a_remedy(model: Any, size: float) -> None:
         with pytest.raises(ValueError, match="divide them by their mean"):
             model.fit(X, CLASSES, sample_weight=weights)
     model.fit(X, CLASSES, sample_weight=weights / weights.mean())
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_text_of_pandas_is_evaluated(lazy: bool) -> None:
+    """Text as Python objects, which a frame has, ended in an AttributeError."""
+    y = np.where(X[:, 0] > 0.5, "yes", "no")
+    model = rf.RidgeClassifier().fit(X, y)
+    given = da.from_array(y.astype(object), chunks=20) if lazy else pd.Series(y.astype(object))
+    found = rf.metrics.evaluate(model, LAZY if lazy else X, given)
+    wanted = rf.metrics.evaluate(model, X, y)
+    assert found.values == wanted.values
+    assert found.warning() == wanted.warning()
