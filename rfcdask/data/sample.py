@@ -242,7 +242,12 @@ def checked_blocks(X: DaskArray, name: str = "X", masked: bool = False) -> DaskA
 
 
 def lazy_column(y: Any) -> Any:
-    """Return a dask Series as a dask array, whose rows are counted first; all else as it is."""
+    """Return a dask Series as a dask array, whose rows are counted first, and lazy text as objects.
+
+    Text of zarr has a type of its own, which numpy does not compare with others yet.
+    """
+    if isinstance(y, da.Array) and y.dtype.kind == "T":
+        return y.astype(object)
     if not hasattr(y, "to_dask_array") or y.ndim != 1:
         return y
     with warnings.catch_warnings():  # text becomes objects, as everywhere in numpy

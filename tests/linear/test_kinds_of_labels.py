@@ -59,6 +59,14 @@ def test_strings_of_numpy_2_are_labels() -> None:
         pytest.skip("strings of numpy 2")
     y = np.array(np.where(CLASSES, "yes", "no"), dtype=kind())
     assert rf.RidgeClassifier().fit(X, y).score(X, y) > 0.9
+    lazy = da.from_array(y, chunks=20)  # as dask.array.from_zarr reads text
+    for model in (*CLASSIFIERS, rf.CompressedFeatures(5, n_candidates=20, label_weight=0.5)):
+        model.fit(LAZY, lazy)
+    for model in CLASSIFIERS:
+        assert model.classes_.tolist() == ["no", "yes"]
+        assert model.score(LAZY, lazy) == model.score(X, y)
+        found = rf.metrics.evaluate(model, LAZY, lazy)
+        assert found["accuracy"] == model.score(X, y)
 
 
 @pytest.mark.parametrize("model", CLASSIFIERS, ids=lambda m: type(m).__name__)
