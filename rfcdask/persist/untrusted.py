@@ -22,6 +22,7 @@ CHUNK_BYTES = 512 * 2**20  # most bytes of one decoded chunk of a zarr array
 MOST_EXPANSION = 10**6
 """How many times larger than on disk a zarr array may say it is: zeros that were never written."""
 _SMALL = 2**28
+_MODEL_BYTES = 64  # of each column, while a linear model learns
 _MEANS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS)
 # What numcodecs calls its codecs for bytes, numbers and text; none of them runs code of a file.
 _PLAIN_CODECS = (
@@ -120,6 +121,14 @@ def require_memory(size: int, what: str) -> None:
     memory = psutil.virtual_memory().total
     if size > memory:
         raise ValueError(f"{what} {size:,} bytes, more than the {memory:,} of memory")
+
+
+def check_width(n_columns: int) -> None:
+    """Raise a ValueError for sparse rows of more columns than a linear model has room for.
+
+    They are declared and not stored: a file of a few bytes may declare any number.
+    """
+    require_memory(_MODEL_BYTES * n_columns, f"a linear model of {n_columns:,} columns takes")
 
 
 def check_zarr(array: Any, kinds: str = NUMBERS_AND_TEXT) -> None:
