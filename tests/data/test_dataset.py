@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+import socket
 from dataclasses import dataclass
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import dask
 import numpy as np
@@ -336,3 +340,27 @@ def test_names_of_frames_and_of_stores_are_compared(orders, model):
         fitted.predict(fewer.X)
     with pytest.raises(ValueError, match="in the same order as they were in fit"):
         fitted.predict(frames[1])
+
+
+def test_a_web_server_without_sizes_is_refused(tmp_path):
+    """A listing of files as links has no sizes to compare: a raw TypeError came of it."""
+    pytest.importorskip("aiohttp")
+    rf.ingest(np.eye(3), tmp_path / "store.zarr")
+    zarr.create_array(tmp_path / "plain.zarr", data=np.eye(3))
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://me:hidden@127.0.0.1:{server.server_port}"
+        with pytest.raises(DataError, match=r"\*\*\*@.*lists files without their sizes"):
+            rf.open_dataset(f"{url}/store.zarr")
+        with pytest.raises(DataError, match="lists files without their sizes|no file matches"):
+            rf.ingest(f"{url}/plain.zarr", tmp_path / "copy.zarr", label=False)
+        server.shutdown()
+
+
+def test_a_server_that_refuses_is_named():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"ftp://me:hidden@127.0.0.1:{free.getsockname()[1]}/store.zarr"
+        with pytest.raises(DataError, match=r"ftp://\*\*\*@127.* cannot be reached"):
+            rf.open_dataset(url)
