@@ -31,6 +31,7 @@ _PLAIN_CODECS = (
     *("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"),
 )
 NUMBERS_AND_TEXT = "biufUST"  # kinds of numpy types that hold neither Python objects nor records
+_LONG_KEY = re.compile(r"(?:\.[ \t]*(?:[\w-]+|\"[^\"\n]*\"|'[^'\n]*')[ \t]*){200}")
 HIDDEN = "***"
 # Passwords may hold quotes, so a quote ends no URL here: rather too much is hidden than too little.
 _AUTHORITY = re.compile(r"(?<=://)[^\s/?#]*@")
@@ -103,6 +104,16 @@ def read_text(path: Path, most: int) -> str:
     if len(data) > most:
         raise ValueError(f"it is larger than {most:,} bytes, the most that is read")
     return data.decode("utf-8")
+
+
+def read_toml(path: Path, most: int) -> dict[str, Any]:
+    """Read a TOML file that is no larger than it may be, and whose keys have few parts."""
+    import tomllib
+
+    text = read_text(path, most)
+    if _LONG_KEY.search(text):  # the time of the parser grows as the square of the parts
+        raise ValueError("it is nested too deeply")
+    return tomllib.loads(text)
 
 
 def open_npz(path: Path) -> Any:
