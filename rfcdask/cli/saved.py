@@ -50,7 +50,8 @@ class Saved(NamedTuple):
         if _is_known(self.about.get("data")):
             return self.about["data"]
         first = self.whole[0] if hasattr(self.whole, "steps") else self.whole
-        names, size = getattr(first, "feature_names_in_", None), int(first.n_features_in_)
+        names = getattr(first, "columns_", getattr(first, "feature_names_in_", None))
+        size = int(first.n_features_in_)
         if self.table is not None:
             names = self.table.get_feature_names_out()
         return {

@@ -6,7 +6,6 @@ import hashlib
 import os
 import shutil
 import tarfile
-import tomllib
 import warnings
 import zipfile
 import zlib
@@ -26,7 +25,7 @@ from rfcdask.data.location import Location
 from rfcdask.data.manifest import content_checksum
 from rfcdask.data.store import open_location
 from rfcdask.persist.files import atomic_file
-from rfcdask.persist.untrusted import faults_as, read_text
+from rfcdask.persist.untrusted import faults_as, read_toml
 
 RECIPE_BYTES = 2**20
 LAYOUT_OPTIONS = {
@@ -137,7 +136,7 @@ def load_recipe(name: str) -> Recipe:
     if name not in recipe_names():
         raise DataError(f"there is no recipe {name!r}: choose one of {', '.join(recipe_names())}.")
     with faults_as(lambda why: DataError(f"{path} is no recipe ({why}): restore it.")):
-        data = tomllib.loads(read_text(path, RECIPE_BYTES))
+        data = read_toml(path, RECIPE_BYTES)
         parts = {part: _part(values) for part, values in data.pop("parts").items()}
         classes = tuple(data.pop("classes"))
         return Recipe(name=name, parts=parts, classes=classes, **data)

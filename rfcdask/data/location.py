@@ -155,7 +155,8 @@ class Location:
         """Return the fsspec file system and the path within it."""
         if self.is_local:
             return fsspec.filesystem("file"), self.url
-        fs, root = url_to_fs(self.url, **dict(self.options))
+        with reaching(self.url):  # some connect at once
+            fs, root = url_to_fs(self.url, **dict(self.options))
         return fs, root
 
     @contextmanager
@@ -214,14 +215,22 @@ class Location:
             fs.invalidate_cache()  # others may have written there since it was last listed
             top = str(fs._strip_protocol(path))
             found = fs.find(top, detail=True)
-        return {str(path)[len(top) + 1 :]: int(item["size"]) for path, item in found.items()}
+        return {str(path)[len(top) + 1 :]: self._size(item) for path, item in found.items()}
 
     def stamps(self, folder: str = "") -> dict[str, tuple[int, str | None]]:
         """Return size and time of all objects below a folder by their names."""
         with self._at(folder) as (fs, path):
             fs.invalidate_cache()
             found = fs.find(path, detail=True)
-        return {str(path): (int(item["size"]), file_time(item)) for path, item in found.items()}
+        return {str(path): (self._size(item), file_time(item)) for path, item in found.items()}
+
+    def _size(self, item: dict[str, Any]) -> int:
+        if item["size"] is None:
+            raise DataError(
+                f"{self} lies on a server that lists files without their sizes: copy it to a disk "
+                "or an object store (s3://bucket/name), and open that."
+            )
+        return int(item["size"])
 
     def sweep_partial_files(self) -> None:
         """Remove what a killed process left half written."""

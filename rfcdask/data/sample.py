@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -241,7 +242,12 @@ def checked_blocks(X: DaskArray, name: str = "X", masked: bool = False) -> DaskA
 
 
 def lazy_column(y: Any) -> Any:
-    """Return a dask Series as a dask array, whose rows are counted first; all else as it is."""
+    """Return a dask Series as a dask array, whose rows are counted first, and lazy text as objects.
+
+    Text of zarr has a type of its own, which numpy does not compare with others yet.
+    """
+    if isinstance(y, da.Array) and y.dtype.kind == "T":
+        return y.astype(object)
     if not hasattr(y, "to_dask_array") or y.ndim != 1:
         return y
     with warnings.catch_warnings():  # text becomes objects, as everywhere in numpy
@@ -250,23 +256,59 @@ def lazy_column(y: Any) -> Any:
 
 
 def columns_by_name(estimator: Any, X: Any, *, reset: bool = False) -> Any:
-    """Return the lazy rows of a store with their columns in the order of those of `fit`.
+    """Return the lazy rows of a store, or a frame, with columns in the order of those of `fit`.
 
-    With `reset` the estimator learns their names. All other arrays have none, and are as they are.
+    With `reset` the estimator learns the names of a store. Those of frames scikit-learn learns, and
+    compares with other frames. All other arrays have none, and are as they are.
     """
-    names = None if reader_of(X) is None else layer_options(X).get("columns")
-    if names is not None and reset:
-        estimator.columns_ = np.array(names)
-    known = getattr(estimator, "columns_", None)
-    if names is None or known is None or list(names) == known.tolist():
+    stored = names_in_store(X)
+    if stored is not None and reset:
+        estimator.columns_ = np.array(stored)
+    if reset or not names_are_compared(estimator, X):
         return X
-    found = match_columns("X", names, known.tolist())
+    names, known = _names_of(X), _known_names(estimator)
+    if names == known:
+        return X
+    found = match_columns("X", names, known)
     if found.left_out:
         warnings.warn(
             f"columns {quoted(found.left_out)} of X are left out: the model was fitted without.",
             stacklevel=4,
         )
-    return X[:, found.places]
+    return X[known] if stored is None else X[:, found.places]
+
+
+def names_in_store(X: Any) -> list[str] | None:
+    """Return the names of the columns of a store's lazy rows."""
+    names = None if reader_of(X) is None else layer_options(X).get("columns")
+    return None if names is None else list(names)
+
+
+def names_are_compared(estimator: Any, X: Any) -> bool:
+    """Tell whether `columns_by_name` compares: what of two frames scikit-learn does itself."""
+    frames = names_in_store(X) is None and not hasattr(estimator, "columns_")
+    return not frames and bool(_names_of(X)) and bool(_known_names(estimator))
+
+
+@contextmanager
+def without_word_of_names(compared: bool) -> Iterator[None]:
+    """Keep scikit-learn from saying that names are missing which it cannot see."""
+    with warnings.catch_warnings():
+        if compared:
+            warnings.filterwarnings("ignore", "X (has|does not have valid) feature names")
+        yield
+
+
+def _names_of(X: Any) -> list[str]:
+    """Return the names of the columns of a store's rows or of a frame; of others none."""
+    stored = names_in_store(X)
+    names = list(getattr(X, "columns", ())) if stored is None else stored
+    return names if all(isinstance(name, str) for name in names) else []
+
+
+def _known_names(estimator: Any) -> list[str]:
+    known = getattr(estimator, "columns_", getattr(estimator, "feature_names_in_", None))
+    return [] if known is None else [str(name) for name in known]
 
 
 def require_same_columns(model: Any, other: Any) -> None:

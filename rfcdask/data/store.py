@@ -34,7 +34,7 @@ from rfcdask.execution.cluster import current_client
 from rfcdask.execution.executor import call_later, run_tasks
 from rfcdask.execution.progress import track
 from rfcdask.persist.files import NO_NAME
-from rfcdask.persist.untrusted import check_expansion, require_memory
+from rfcdask.persist.untrusted import check_expansion, check_width, require_memory
 
 
 def open_dataset(
@@ -236,6 +236,7 @@ def _make_sparse_reader(
     dtype = np.dtype(marks["dtype"])
     if min(n_rows, n_columns, block) < 1 or dtype.kind not in "biuf" or dtype.itemsize > 8:
         raise ValueError(f"X has shape {marks['shape']} and holds {marks['dtype']}")
+    check_width(n_columns)
     if n_rows != manifest.n_rows or -(-n_rows // block) > len(manifest.files):
         raise ValueError(f"X declares {n_rows} rows, the manifest {manifest.n_rows}")
     if not _fit_together(y, attrs.get("labels") == "targets", n_rows, block):

@@ -14,7 +14,12 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import validate_data
 
-from rfcdask.data.sample import columns_by_name, gather_finite
+from rfcdask.data.sample import (
+    columns_by_name,
+    gather_finite,
+    names_are_compared,
+    without_word_of_names,
+)
 from rfcdask.display import number
 from rfcdask.display.charts import bars
 from rfcdask.display.drawing import Chart
@@ -212,9 +217,11 @@ def _columns_of_model(model: Any, X: Any) -> Any:
     Blocks have no names: from here on columns go by position.
     """
     first = model[0] if isinstance(model, Pipeline) else model
+    found = columns_by_name(first, X)
     if hasattr(X, "columns") and isinstance(first, BaseEstimator):
-        validate_data(first, X, reset=False, skip_check_array=True)
-    return columns_by_name(first, X)
+        with without_word_of_names(names_are_compared(first, X)):
+            validate_data(first, found, reset=False, skip_check_array=True)
+    return found
 
 
 def _encoded(model: Any, X: Any, names: Any, groups: Any) -> tuple[Any, Any, Any, Any]:

@@ -24,7 +24,7 @@ from rfcdask.execution.dask_internals import (
 )
 from rfcdask.execution.failures import check_versions, check_workers, make_security, other_protocol
 from rfcdask.kernels.runtime import ONE_HEAP, available_cpus
-from rfcdask.persist.untrusted import require_plain
+from rfcdask.persist.untrusted import redacted, require_plain
 
 TIMEOUT = "10s"
 """How long to try to reach a scheduler."""
@@ -330,6 +330,11 @@ def _remote_client(target: Any, security: Any, timeout: str | float) -> Iterator
     seconds = parse_timedelta(timeout)
     address = _address(target, seconds)
     shown = address if isinstance(address, str) else getattr(address, "scheduler_address", address)
+    if "@" in str(shown):
+        raise ValueError(
+            f"{redacted(str(shown))} has credentials before the host, where Dask knows of none: "
+            "leave them out, and give certificates with security=."
+        )
     made = make_security(security, str(shown)) if isinstance(address, str) else None
     with ExitStack() as stack:
         try:

@@ -21,6 +21,8 @@ from rfcdask.data.sample import (
     columns_by_name,
     forget,
     gather_finite,
+    names_are_compared,
+    without_word_of_names,
 )
 from rfcdask.display import count, number
 from rfcdask.display.html import Facts, HTMLReprMixin
@@ -187,24 +189,24 @@ class FeatureMap(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixi
                 f"Expected 2D array, got {n_dimensions}D array instead. Reshape your data: "
                 "X[:, None] if it has one column, X[None, :] if it is one row."
             )
-        if not isinstance(X, da.Array):
-            X = validate_data(
-                self,
-                X,
-                reset=reset,
-                accept_sparse="csr",
-                dtype="numeric",
-                ensure_all_finite=False,
-                ensure_min_samples=1,
-            )
-            check_finite(X)
-        else:
-            X = check_dask_matrix(columns_by_name(self, X, reset=reset))
-            validate_data(self, X, reset=reset, skip_check_array=True)
+        compared = not reset and names_are_compared(self, X)
+        X = columns_by_name(self, X, reset=reset)
+        with without_word_of_names(compared):
+            X = self._check_rows(X, reset=reset)
         if reset and X.shape[0] < 2:
             raise ValueError(
                 f"X has n_samples={X.shape[0]}, but a kernel compares rows: give at least 2."
             )
+        return X
+
+    def _check_rows(self, X: Any, *, reset: bool) -> Matrix | DaskArray:
+        if isinstance(X, da.Array):
+            X = check_dask_matrix(X)
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            return X
+        options = {"accept_sparse": "csr", "dtype": "numeric", "ensure_all_finite": False}
+        X = validate_data(self, X, reset=reset, ensure_min_samples=1, **options)
+        check_finite(X)
         return X
 
     def _stream(self, purpose: str) -> np.random.Generator:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -263,6 +264,14 @@ class NystroemFeatures(FeatureMap):
         self.landmarks_ = rows[chosen].copy()
         self.landmark_rows_ = numbers[chosen]
         self.normalization_ = inverse_root(kernel, self.gamma_, self.landmarks_)
+        if self._n_features_out < self.n_components:
+            enough = "" if size < self.n_components else ", whose kernel so few reproduce"
+            warnings.warn(
+                f"Only {self._n_features_out} of n_components={self.n_components} features come "
+                f"out of {rows.shape[0]} rows{enough}. Give more rows, or fewer n_components.",
+                UserWarning,
+                stacklevel=3,
+            )
 
     @property
     def _n_features_out(self) -> int:

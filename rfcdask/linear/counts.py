@@ -84,9 +84,11 @@ class ConfusionCounts(NamedTuple):
 
     def never_predicted(self) -> list[Any]:
         """Return the labels that rows have, enough of them to tell, and that none is given."""
-        rows = {label: self.weights[self.true == label].sum() for label in np.unique(self.true)}
+        labels = np.unique(self.true)  # of pandas these are objects, Python's own text
+        rows = [self.weights[self.true == label].sum() for label in labels]
         given = set(self.predicted[self.weights > 0].tolist())
-        return [x.item() for x, n in rows.items() if n >= FEW_ROWS and x.item() not in given]
+        pairs = zip(labels.tolist(), rows, strict=True)
+        return [label for label, n in pairs if n >= FEW_ROWS and label not in given]
 
 
 def never_predicted_message(labels: Sequence[Any]) -> str:

@@ -24,6 +24,8 @@ from rfcdask.data.sample import (
     checked_blocks,
     columns_by_name,
     lazy_column,
+    names_are_compared,
+    without_word_of_names,
 )
 from rfcdask.execution.blocks import (
     Blocks,
@@ -91,6 +93,7 @@ def check_matrix(
     Blocks without rows, as filters leave them, are left out unless they are to be kept.
     """
     check_container(X)
+    compared = columns and not reset and names_are_compared(estimator, X)
     X = columns_by_name(estimator, X, reset=reset) if columns else X
     if isinstance(X, da.Array):
         whole = X.in_blocks_of_rows() if isinstance(X, FeatureArray) else X
@@ -106,7 +109,8 @@ def check_matrix(
         size = int(np.clip(BLOCK_BYTES // max(rows.shape[1] * rows.dtype.itemsize, 1), 256, 16384))
         matrix = da.from_array(rows, chunks=(size, -1), name=False, asarray=not is_sparse(rows))
     if columns:
-        validate_data(estimator, X, reset=reset, skip_check_array=True)
+        with without_word_of_names(compared):
+            validate_data(estimator, X, reset=reset, skip_check_array=True)
     return matrix
 
 

@@ -19,7 +19,14 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from rfcdask.data.sample import check_container, forget, gather
+from rfcdask.data.sample import (
+    check_container,
+    columns_by_name,
+    forget,
+    gather,
+    names_are_compared,
+    without_word_of_names,
+)
 from rfcdask.display import count
 from rfcdask.display.html import Facts, HTMLReprMixin
 from rfcdask.execution.blocks import fold_blocks
@@ -323,7 +330,7 @@ def map_rows(
         check_container(X)
         csr = "csr" if get_tags(estimator).input_tags.sparse else False
         options = {"dtype": "numeric", "accept_sparse": csr, "ensure_all_finite": False}
-        X = validate_data(estimator, X, reset=False, **options)
+        X = validated(estimator, X, **options)
         check_finite(X)
         return function(X.astype(feature_dtype(X.dtype), copy=False))
     matrix = check_matrix(estimator, X, keep_empty=True)
@@ -336,6 +343,12 @@ def map_rows(
     found = da.map_blocks(on_block, matrix, function, chunks=chunks, dtype=dtype, meta=meta)
     # A dropped axis would make Dask join blocks, and copy them even where there is one alone.
     return found[:, 0] if width is None else found
+
+
+def validated(estimator: Any, X: Any, **options: Any) -> Any:
+    """Return rows in memory as scikit-learn checks them, their columns as those of `fit`."""
+    with without_word_of_names(names_are_compared(estimator, X)):
+        return validate_data(estimator, columns_by_name(estimator, X), reset=False, **options)
 
 
 def _unevaluated(arrays: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from sklearn.base import (
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval, RealNotInt
 from sklearn.utils.extmath import svd_flip
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from rfcdask.data import Dataset
 from rfcdask.data.columns import ColumnStats, column_stats, merge_stats
@@ -40,7 +40,7 @@ from rfcdask.kernels.arrays import (
 )
 from rfcdask.linear.inputs import accumulate_moments, check_matrix
 from rfcdask.linear.moments import Moments, check_squares
-from rfcdask.linear.predict import map_rows
+from rfcdask.linear.predict import map_rows, validated
 from rfcdask.linear.rows import dense
 
 
@@ -97,7 +97,7 @@ class Standardizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         check_is_fitted(self, "mean_")
         if not isinstance(X, da.Array):
             check_container(X)
-            X = validate_data(self, X, reset=False, dtype="numeric", ensure_all_finite=False)
+            X = validated(self, X, dtype="numeric", ensure_all_finite=False)
             check_finite(X)
             return _standard(X, self.mean_, self.deviation_, feature_dtype(X.dtype))
         matrix = check_matrix(self, X, keep_empty=True)

@@ -22,6 +22,7 @@ CHUNK_BYTES = 512 * 2**20  # most bytes of one decoded chunk of a zarr array
 MOST_EXPANSION = 10**6
 """How many times larger than on disk a zarr array may say it is: zeros that were never written."""
 _SMALL = 2**28
+_MODEL_BYTES = 64  # of each column, while a linear model learns
 _MEANS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS)
 # What numcodecs calls its codecs for bytes, numbers and text; none of them runs code of a file.
 _PLAIN_CODECS = (
@@ -30,6 +31,7 @@ _PLAIN_CODECS = (
     *("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"),
 )
 NUMBERS_AND_TEXT = "biufUST"  # kinds of numpy types that hold neither Python objects nor records
+_LONG_KEY = re.compile(r"(?:\.[ \t]*(?:[\w-]+|\"[^\"\n]*\"|'[^'\n]*')[ \t]*){200}")
 HIDDEN = "***"
 # Passwords may hold quotes, so a quote ends no URL here: rather too much is hidden than too little.
 _AUTHORITY = re.compile(r"(?<=://)[^\s/?#]*@")
@@ -104,6 +106,16 @@ def read_text(path: Path, most: int) -> str:
     return data.decode("utf-8")
 
 
+def read_toml(path: Path, most: int) -> dict[str, Any]:
+    """Read a TOML file that is no larger than it may be, and whose keys have few parts."""
+    import tomllib
+
+    text = read_text(path, most)
+    if _LONG_KEY.search(text):  # the time of the parser grows as the square of the parts
+        raise ValueError("it is nested too deeply")
+    return tomllib.loads(text)
+
+
 def open_npz(path: Path) -> Any:
     """Open a .npz archive whose arrays fit into memory and hold no Python objects."""
     import numpy as np
@@ -120,6 +132,14 @@ def require_memory(size: int, what: str) -> None:
     memory = psutil.virtual_memory().total
     if size > memory:
         raise ValueError(f"{what} {size:,} bytes, more than the {memory:,} of memory")
+
+
+def check_width(n_columns: int) -> None:
+    """Raise a ValueError for sparse rows of more columns than a linear model has room for.
+
+    They are declared and not stored: a file of a few bytes may declare any number.
+    """
+    require_memory(_MODEL_BYTES * n_columns, f"a linear model of {n_columns:,} columns takes")
 
 
 def check_zarr(array: Any, kinds: str = NUMBERS_AND_TEXT) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from rfcdask.features import LABEL_WEIGHT, METHODS, NEIGHBOURS
 from rfcdask.linear import SCORERS
-from rfcdask.persist.untrusted import faults_as, read_text
+from rfcdask.persist.untrusted import faults_as, read_toml
 
 KERNELS = ("rbf", "laplacian", "cauchy", "matern12", "matern32", "matern52")
 FORMATS = ("svmlight", "csv", "parquet", "npy", "npz", "zarr")
@@ -338,7 +338,7 @@ def from_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         with faults_as(
             lambda why: SettingsError(f"{place} is no TOML file: {why}."), FileNotFoundError
         ):
-            table = tomllib.loads(read_text(Path(path), CONFIG_BYTES))
+            table = read_toml(Path(path), CONFIG_BYTES)
     except FileNotFoundError:
         raise SettingsError(f"There is no file {place}: give a TOML file.") from None
     inner = table.pop("run", {})

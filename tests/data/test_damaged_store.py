@@ -517,3 +517,15 @@ def test_a_number_of_values_that_cannot_be(tmp_path, value):
     sign(path, 50, 0, n_values=value)
     with pytest.raises(DamagedStoreError, match="n_values is"):
         rf.open_dataset(path)
+
+
+def test_more_columns_than_memory_has_room_for(tmp_path):
+    path = tmp_path / "store"
+    rows = sparse.random(50, 20, 0.2, format="csr", random_state=0, dtype=np.float32)
+    rf.ingest(rows, path, sparse=True)
+    found = json.loads((path / "X/zarr.json").read_text())
+    found["attributes"]["shape"] = [50, 10**12]
+    (path / "X/zarr.json").write_text(json.dumps(found))
+    sign(path, 50, 0, n_values=rows.nnz)
+    with pytest.raises(DamagedStoreError, match="a linear model of 1,000,000,000,000 columns"):
+        rf.open_dataset(path)

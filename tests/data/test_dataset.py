@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+import socket
 from dataclasses import dataclass
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import dask
 import numpy as np
@@ -14,6 +18,7 @@ import zarr
 from data_helpers import same_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
 import rfcdask as rf
@@ -301,3 +306,61 @@ def test_more_rows_are_learned_by_name_too(orders):
         wanted.merge(rf.Ridge().fit(other.X, other.y))
     with pytest.raises(TypeError, match=r"X is a data set: give its rows and labels, dataset\.X"):
         rf.Ridge().fit(store, store.y)
+
+
+@pytest.mark.filterwarnings("error:X (has|does not have valid) feature names")
+@pytest.mark.parametrize(
+    "model",
+    [
+        rf.RidgeClassifier(),
+        rf.KernelClassifier(8, gamma=0.5, epochs=1, random_state=0),
+        make_pipeline(rf.Standardizer(), rf.RidgeClassifier()),
+        make_pipeline(rf.RandomFeatures(8, gamma=0.5, random_state=0), rf.RidgeClassifier()),
+    ],
+    ids=lambda model: type(getattr(model, "steps", [[0, model]])[0][1]).__name__,
+)
+def test_names_of_frames_and_of_stores_are_compared(orders, model):
+    """Both have names, and still columns in another order were taken for each other."""
+    pandas = pytest.importorskip("pandas")
+    store, other, fewer = orders
+    frames = [pandas.DataFrame(ds.X.compute(), columns=ds.columns) for ds in (store, other)]
+    fitted = clone(model).fit(store.X, store.y)
+    wanted = fitted.predict(store.X).compute()
+    for frame in frames:
+        assert np.array_equal(fitted.predict(frame), wanted)
+        assert fitted.score(frame, store.y) == fitted.score(store.X, store.y)
+        rf.permutation_importance(fitted, frame, store.y, random_state=0)
+    with pytest.raises(DataError, match="column 'a' is missing from X"):
+        fitted.predict(frames[0].rename(columns={"a": "A"}))
+    fitted = clone(model).fit(frames[0], store.y)
+    wanted = fitted.predict(frames[0])
+    for dataset in (store, other):
+        assert np.array_equal(fitted.predict(dataset.X).compute(), wanted)
+    with pytest.raises(DataError, match="column 'a' is missing from X"):
+        fitted.predict(fewer.X)
+    with pytest.raises(ValueError, match="in the same order as they were in fit"):
+        fitted.predict(frames[1])
+
+
+def test_a_web_server_without_sizes_is_refused(tmp_path):
+    """A listing of files as links has no sizes to compare: a raw TypeError came of it."""
+    pytest.importorskip("aiohttp")
+    rf.ingest(np.eye(3), tmp_path / "store.zarr")
+    zarr.create_array(tmp_path / "plain.zarr", data=np.eye(3))
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://me:hidden@127.0.0.1:{server.server_port}"
+        with pytest.raises(DataError, match=r"\*\*\*@.*lists files without their sizes"):
+            rf.open_dataset(f"{url}/store.zarr")
+        with pytest.raises(DataError, match=r"lists files without their sizes|no file matches"):
+            rf.ingest(f"{url}/plain.zarr", tmp_path / "copy.zarr", label=False)
+        server.shutdown()
+
+
+def test_a_server_that_refuses_is_named():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"ftp://me:hidden@127.0.0.1:{free.getsockname()[1]}/store.zarr"
+        with pytest.raises(DataError, match=r"ftp://\*\*\*@127.* cannot be reached"):
+            rf.open_dataset(url)

@@ -110,3 +110,12 @@ def test_nystroem_in_float32_does_not_blow_up_its_rounding(landmarks: str) -> No
     assert rf.kernel_error(both, X.astype(np.float64), random_state=0) < 1e-8
     assert both.transform(X).dtype == np.float32
     assert rf.kernel_error(both, X, random_state=0) < 1e-6
+
+
+@pytest.mark.parametrize("landmarks", ["uniform", "rpcholesky"])
+def test_nystroem_says_that_fewer_features_come_out(landmarks: str) -> None:
+    few = np.repeat(np.eye(6), 1 if landmarks == "uniform" else 10, axis=0)
+    made = rf.NystroemFeatures(20, gamma=1.0, landmarks=landmarks, random_state=0)
+    with pytest.warns(UserWarning, match="Only 6 of n_components=20 features come out of"):
+        made.fit(few)
+    assert made.transform(few).shape[1] == 6

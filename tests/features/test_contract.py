@@ -45,7 +45,7 @@ def data() -> tuple[np.ndarray, np.ndarray]:
     ids=lambda estimator: type(estimator).__name__,
 )
 # Tiny data reach the numeric floor before 100 features, which is said in a warning.
-@pytest.mark.filterwarnings("ignore:Only .* features are kept:UserWarning")
+@pytest.mark.filterwarnings("ignore:Only .* features (are kept|come out):UserWarning")
 # scikit-learn's checks skip what the installed scipy does not offer, and say so.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_scikit_learn_estimator_checks(estimator: rf.RandomFeatures) -> None:

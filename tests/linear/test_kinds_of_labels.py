@@ -59,6 +59,14 @@ def test_strings_of_numpy_2_are_labels() -> None:
         pytest.skip("strings of numpy 2")
     y = np.array(np.where(CLASSES, "yes", "no"), dtype=kind())
     assert rf.RidgeClassifier().fit(X, y).score(X, y) > 0.9
+    lazy = da.from_array(y, chunks=20)  # as dask.array.from_zarr reads text
+    for model in (*CLASSIFIERS, rf.CompressedFeatures(5, n_candidates=20, label_weight=0.5)):
+        model.fit(LAZY, lazy)
+    for model in CLASSIFIERS:
+        assert model.classes_.tolist() == ["no", "yes"]
+        assert model.score(LAZY, lazy) == model.score(X, y)
+        found = rf.metrics.evaluate(model, LAZY, lazy)
+        assert found["accuracy"] == model.score(X, y)
 
 
 @pytest.mark.parametrize("model", CLASSIFIERS, ids=lambda m: type(m).__name__)
@@ -82,3 +90,15 @@ def test_weights_beyond_float32_have_a_remedy(model: Any, size: float) -> None:
         with pytest.raises(ValueError, match="divide them by their mean"):
             model.fit(X, CLASSES, sample_weight=weights)
     model.fit(X, CLASSES, sample_weight=weights / weights.mean())
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_text_of_pandas_is_evaluated(lazy: bool) -> None:
+    """Text as Python objects, which a frame has, ended in an AttributeError."""
+    y = np.where(X[:, 0] > 0.5, "yes", "no")
+    model = rf.RidgeClassifier().fit(X, y)
+    given = da.from_array(y.astype(object), chunks=20) if lazy else pd.Series(y.astype(object))
+    found = rf.metrics.evaluate(model, LAZY if lazy else X, given)
+    wanted = rf.metrics.evaluate(model, X, y)
+    assert found.values == wanted.values
+    assert found.warning() == wanted.warning()

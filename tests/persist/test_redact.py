@@ -185,3 +185,9 @@ def test_a_run_from_a_signed_url_goes_on(
     done = CliRunner().invoke(main, ["run", url, "--resume", *options])
     assert done.exit_code == 0, done.output
     _require_clean(tmp_path, first.output, alone.output, again.output, done.output)
+
+
+def test_credentials_in_the_address_of_a_scheduler_are_not_repeated() -> None:
+    with pytest.raises(ValueError, match=r"tcp://\*\*\*@127.0.0.1:9 has credentials") as caught:
+        rf.connect("tcp://me:hidden@127.0.0.1:9", timeout=1).__enter__()
+    assert "hidden" not in str(caught.value)

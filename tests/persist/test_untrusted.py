@@ -17,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 
 import rfcdask as rf
 from rfcdask.persist import models as persist
+from rfcdask.persist.untrusted import read_toml
 from tests.persist.models import edit, rows
 
 HUGE = 10**8
@@ -218,3 +219,13 @@ def test_a_model_names_no_file_to_be_written(tmp_path: Path) -> None:
     record["checksum"] = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
     (tmp_path / "model/model.json").write_text(json.dumps(record))
     assert rf.load(tmp_path / "model").checkpoint is None
+
+
+@pytest.mark.parametrize("text", ["a." * 200_000 + "b = 1", "[" + "'a'. " * 100_000 + "b]"])
+def test_keys_of_very_many_parts_are_refused_at_once(tmp_path: Path, text: str) -> None:
+    """The parser takes the square of their number: minutes for a file of a few 100 kB."""
+    (tmp_path / "deep.toml").write_text(text)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        read_toml(tmp_path / "deep.toml", 2**20)
+    (tmp_path / "fine.toml").write_text("a." * 20 + "b = 1.5\n'x.y' = 'a.b'")
+    assert read_toml(tmp_path / "fine.toml", 2**20)["x.y"] == "a.b"

@@ -31,8 +31,10 @@ from rfcdask.persist.untrusted import (
     NUMBERS_AND_TEXT,
     check_blosc,
     check_expansion,
+    check_width,
     check_zarr,
     chunk_bytes,
+    faults_as,
     is_blosc,
 )
 
@@ -370,6 +372,9 @@ def check_pair(name: str, X: Any, label_name: str, y: Any) -> None:
         raise DataError(f"{name} has shape {tuple(X.shape)}: rows and columns are needed.")
     if np.dtype(X.dtype).kind not in "biuf" or np.dtype(X.dtype).itemsize > 8:
         raise DataError(f"{name} holds {X.dtype}, where numbers belong: encode text first.")
+    if is_sparse(X):
+        with faults_as(lambda why: DataError(f"{name}: {why}: give it fewer columns.")):
+            check_width(X.shape[1])
     if y is None:
         return
     if y.dtype.kind not in NUMBERS_AND_TEXT + "O":

@@ -8,7 +8,6 @@ blocks, `encoder` is the scikit-learn transformer; the way into a store is `sour
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
@@ -18,7 +17,7 @@ from typing import Any
 
 from rfcdask.data.columns import quoted
 from rfcdask.data.errors import DataError
-from rfcdask.persist.untrusted import faults_as, read_text
+from rfcdask.persist.untrusted import faults_as, read_toml
 
 KINDS = ("number", "boolean", "category", "date", "drop")
 CIRCLES = ("hour", "day of week", "day of year")
@@ -244,7 +243,7 @@ def read_choices(columns: Any) -> Choices:
 def _read_file(path: Path) -> Choices:
     try:
         with faults_as(lambda why: DataError(f"{path} is no TOML file: {why}."), FileNotFoundError):
-            table = tomllib.loads(read_text(path, _SPEC_BYTES))
+            table = read_toml(path, _SPEC_BYTES)
     except FileNotFoundError:
         raise DataError(f"there is no file {path}: give a TOML file of columns.") from None
     columns = table.pop("columns", {})

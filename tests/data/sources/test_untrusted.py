@@ -295,3 +295,15 @@ def test_pipes_keep_nobody_waiting(tmp_path, name):
     os.mkfifo(tmp_path / name)
     with pytest.raises(DataError, match=r"is a pipe or a device .*: write it to a file first"):
         rf.ingest(tmp_path / name, tmp_path / "store")
+
+
+def test_more_columns_than_memory_has_room_for(tmp_path):
+    """A sparse file of a few bytes may declare any number of columns, and so may a store."""
+    parts = {"data": np.ones(4), "indices": np.arange(4), "indptr": np.arange(5)}
+    for width in (10**7, 10**12):
+        shape = np.array([4, width])
+        np.savez(tmp_path / f"{width}.npz", **parts, shape=shape, format=np.array(b"csr"))
+    with pytest.raises(DataError, match="a linear model of 1,000,000,000,000 columns takes"):
+        rf.ingest(tmp_path / f"{10**12}.npz", tmp_path / "wide.zarr", label=False)
+    store = tmp_path / "store.zarr"
+    assert rf.ingest(tmp_path / f"{10**7}.npz", store, label=False).shape == (4, 10**7)
