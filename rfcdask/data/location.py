@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import uuid
+import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _LOCAL = ("file://", "local://")
-UNUSABLE = (TypeError, ValueError, AttributeError)
+UNUSABLE = (TypeError, ValueError, AttributeError, zipfile.BadZipFile)
 """What file systems raise of addresses and options that they cannot use."""
 
 
