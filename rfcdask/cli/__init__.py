@@ -70,7 +70,7 @@ EXIT_CODES = {
     2: "bad usage or bad input",
     3: "refused: the plan does not fit the memory",
     4: "unfinished: an input or output was interrupted and can be resumed",
-    130: "interrupted by Ctrl-C (143 by SIGTERM, 141 when stdout lost its reader)",
+    130: "interrupted by Ctrl-C (143 by SIGTERM, 129 by SIGHUP, 141 when stdout lost its reader)",
 }
 COMPLETION = (
     'Shell completion: add  eval "$(_RFCDASK_COMPLETE=bash_source rfcdask)"  to ~/.bashrc '
@@ -78,7 +78,7 @@ COMPLETION = (
 )
 
 OK, FAILED, BAD_INPUT, NO_FIT, UNFINISHED = 0, 1, 2, 3, 4
-INTERRUPTED, READER_GONE, TERMINATED = 130, 141, 143
+READER_GONE = 141
 _BAD_INPUT = (
     ValueError,
     TypeError,
@@ -170,7 +170,11 @@ class ReaderGoneError(Exception):
 
 
 class TerminatedError(KeyboardInterrupt):
-    """SIGTERM, as make, Snakemake and batch systems send it."""
+    """SIGTERM, as make, Snakemake and batch systems send it, or SIGHUP, of a closed terminal."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
 
 
 def on_interrupt(how_to_resume: str) -> None:
@@ -190,7 +194,7 @@ def reported(ctx: click.Context) -> Iterator[None]:
         raise
     except KeyboardInterrupt as stop:
         _say(ctx.meta.get(_RESUME, "Interrupted: call the same command again to go on."))
-        ctx.exit(TERMINATED if isinstance(stop, TerminatedError) else INTERRUPTED)
+        ctx.exit(128 + _number(stop))
     except (ReaderGoneError, BrokenPipeError) as error:
         if not isinstance(error, ReaderGoneError) and not _stdout_is_broken():
             _fail(ctx, error)
@@ -314,31 +318,43 @@ def _forget_stdout() -> None:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM unwind the stack, so that workers end and temporary files go."""
+    """Let SIGTERM and SIGHUP unwind the stack, so that workers end and temporary files go."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def stop(*_: Any) -> None:
-        raise TerminatedError
+    timers: list[threading.Timer] = []
+
+    def stop(number: int, _: Any) -> None:
+        raise TerminatedError(number)
 
     def again(lost: Any) -> None:
         """Send what struck where nothing can be raised, such as in a callback of the compiler."""
         if not isinstance(lost.exc_value, KeyboardInterrupt):
             hook(lost)
             return
-        number = signal.SIGTERM if isinstance(lost.exc_value, TerminatedError) else signal.SIGINT
-        timer = threading.Timer(0.05, os.kill, (os.getpid(), number))
-        timer.daemon = True
-        timer.start()
+        timers.append(threading.Timer(0.05, os.kill, (os.getpid(), _number(lost.exc_value))))
+        timers[-1].daemon = True
+        timers[-1].start()
 
-    before, hook = signal.signal(signal.SIGTERM, stop), sys.unraisablehook
-    sys.unraisablehook = again
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    # What was to be ignored, as nohup says of SIGHUP, stays so.
+    caught = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in caught}
+    hook, sys.unraisablehook = sys.unraisablehook, again
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for timer in timers:  # one that struck later would end Python itself in the middle
+            timer.cancel()
+        for number, handler in before.items():
+            signal.signal(number, handler)
         sys.unraisablehook = hook
+
+
+def _number(stop: BaseException) -> int:
+    """Return the number of the signal behind an interrupt."""
+    return stop.number if isinstance(stop, TerminatedError) else int(signal.SIGINT)
 
 
 @contextmanager

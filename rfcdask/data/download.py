@@ -9,7 +9,7 @@ from typing import Any
 
 from rfcdask.data.errors import DataError, missing_extra
 from rfcdask.execution.progress import track
-from rfcdask.persist.untrusted import read_json
+from rfcdask.persist.untrusted import read_json, shown_cause
 
 ATTEMPTS = 5
 PIECE_BYTES = 2**14
@@ -42,7 +42,7 @@ def download(
         raise DataError(
             f"{url} does not have the checksum of its recipe: try again, or pass source= with a "
             f"file you trust ({error})."
-        ) from error
+        ) from shown_cause(error)
 
 
 class ResumingDownloader:
@@ -68,7 +68,7 @@ class ResumingDownloader:
                     break
             except (requests.ConnectionError, requests.Timeout, OSError) as error:
                 if attempt == ATTEMPTS - 1:
-                    raise self._gave_up(url, error) from error
+                    raise self._gave_up(url, error) from shown_cause(error)
         else:
             raise self._gave_up(url, None)
         self.part.replace(output_file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from rfcdask.persist.untrusted import faults_as, redacted
+from rfcdask.persist.untrusted import faults_as, redacted, shown_cause
 
 
 class DataError(ValueError):
@@ -48,21 +48,24 @@ _ANSWERS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectory
 
 
 @contextmanager
-def reachable(place: object) -> Iterator[None]:
-    """Turn failures of a network, after all retries, into a sentence that says what to do."""
+def reachable(place: object, *also: type[Exception]) -> Iterator[None]:
+    """Turn failures of a network, after all retries, into a sentence that says what to do.
+
+    `also` are what file systems raise of addresses and options that they cannot use.
+    """
     try:
         yield
     except Exception as error:
         answer = _answer(error)
-        known = _is_foreign(answer) or isinstance(answer, OSError)
+        known = _is_foreign(answer) or isinstance(answer, (OSError, *also))
         if isinstance(answer, _ANSWERS) or not known:
             raise
         lines = str(answer).strip().splitlines()
         reason = f"{type(answer).__name__}: {lines[0]}" if lines else type(answer).__name__
         raise UnreachableError(
-            f"{place} cannot be reached ({reason}): see to the network, the address and the "
-            "credentials, and call again; what is written so far stays."
-        ) from error
+            f"{place} cannot be reached ({reason}): see to the network, the address, the "
+            "credentials and storage_options, and call again; what is written so far stays."
+        ) from shown_cause(error)
 
 
 def _answer(error: Exception) -> BaseException:

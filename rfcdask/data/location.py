@@ -6,8 +6,10 @@ The second half asks whether the workers of a cluster see the same files as this
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import uuid
+import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -23,19 +25,21 @@ from zarr.storage import FsspecStore, LocalStore
 from rfcdask.data.errors import DataError, reachable
 from rfcdask.execution.failures import ask_workers
 from rfcdask.persist.files import PARTIAL, atomic_file, follow_link, sync_all
-from rfcdask.persist.untrusted import redacted, require_plain, usable_url
+from rfcdask.persist.untrusted import redacted, require_plain, shown_cause, usable_url
 
 if TYPE_CHECKING:
     from distributed import Client
 
 _LOCAL = ("file://", "local://")
+UNUSABLE = (TypeError, ValueError, AttributeError, zipfile.BadZipFile)
+"""What file systems raise of addresses and options that they cannot use."""
 
 
 def _reaching(name: str) -> Any:
     """Return a method of zarr's store behind a URL whose failures are errors of this package."""
 
     async def call(self: FsspecStore, *args: Any, **options: Any) -> Any:
-        with reachable(self.path):
+        with reachable(self.path, *UNUSABLE):
             return await getattr(FsspecStore, name)(self, *args, **options)
 
     return call
@@ -81,19 +85,24 @@ def path_text(path: Any, name: str = "the path") -> str:
         raise DataError(f"{name} {text!r} holds a zero byte, which no name of a file may hold.")
     if is_url(text):
         protocol = usable_url(text).partition("://")[0].rpartition("::")[2]
+        if re.search(r"://[^/]*\[[^/\]]*::", text):
+            raise DataError(
+                f"{text} has '::' in the address of its server, which divides addresses here: "
+                "give the name of the server, or all parts of its address, as in [0:0:0:0:0:0:0:1]."
+            )
         try:
             fsspec.get_filesystem_class(protocol)
         except (ValueError, ImportError) as error:
             raise DataError(
                 f"{redacted(text)} cannot be opened ({error}): give a local path or an address "
                 "such as s3://bucket/name, and install what its protocol needs."
-            ) from error
+            ) from shown_cause(error)
     return text
 
 
-def reaching(path: str) -> AbstractContextManager[None]:
+def reaching(path: str, *also: type[Exception]) -> AbstractContextManager[None]:
     """Turn failures of the network, if the path leads there, into errors of this package."""
-    return reachable(redacted(path)) if is_url(path) else nullcontext()
+    return reachable(redacted(path), *also) if is_url(path) else nullcontext()
 
 
 @dataclass(frozen=True)
@@ -147,15 +156,16 @@ class Location:
         """Return the zarr store of this place."""
         if self.is_local:
             return _LocalStore(self.url, read_only=read_only)
-        return _RemoteStore.from_url(
-            self.url, storage_options=dict(self.options) or None, read_only=read_only
-        )
+        with reaching(self.url, *UNUSABLE):
+            return _RemoteStore.from_url(
+                self.url, storage_options=dict(self.options) or None, read_only=read_only
+            )
 
     def filesystem(self) -> tuple[Any, str]:
         """Return the fsspec file system and the path within it."""
         if self.is_local:
             return fsspec.filesystem("file"), self.url
-        with reaching(self.url):  # some connect at once
+        with reaching(self.url, *UNUSABLE):  # some connect at once
             fs, root = url_to_fs(self.url, **dict(self.options))
         return fs, root
 
@@ -163,7 +173,7 @@ class Location:
     def _at(self, name: str) -> Iterator[tuple[Any, str]]:
         """Yield the file system and a path in it; failures of the network are our errors."""
         fs, root = self.filesystem()
-        with reaching(self.url):
+        with reaching(self.url, *UNUSABLE):
             yield fs, f"{root}/{name}" if name else root
 
     def exists(self, name: str = "") -> bool:

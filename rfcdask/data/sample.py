@@ -345,6 +345,11 @@ def check_container(X: Any, name: str = "X") -> None:
     if not isinstance(X, (da.Array, np.ndarray)) and isinstance(getattr(X, "data", 0), da.Array):
         raise TypeError(f"{name} is a lazy {type(X).__name__} of xarray: pass {name}.data instead.")
     check_sparse(X, name)
+    if hasattr(X, "iloc") and X.ndim == 2 and not X.columns.is_unique:
+        twice = str(X.columns[X.columns.duplicated()][0])
+        raise ValueError(
+            f"{name} has the column {twice!r} twice: give each column a name of its own."
+        )
     if hasattr(X, "to_dask_array"):
         raise TypeError(
             f"{name} is a dask {type(X).__name__}; put rfcdask.TableEncoder() before this step, "

@@ -34,7 +34,7 @@ from rfcdask.execution.cluster import current_client
 from rfcdask.execution.executor import call_later, run_tasks
 from rfcdask.execution.progress import track
 from rfcdask.persist.files import NO_NAME
-from rfcdask.persist.untrusted import check_expansion, check_width, require_memory
+from rfcdask.persist.untrusted import check_expansion, check_width, require_memory, shown_cause
 
 
 def open_dataset(
@@ -133,7 +133,7 @@ def _read_attrs(location: Location) -> tuple[bytes, dict[str, Any]]:
         raise DataError(
             f"there is no zarr v3 group at {location}: give the path of a store written by "
             "rfcdask.ingest."
-        ) from error
+        ) from shown_cause(error)
     with damage_as(f"{location}/zarr.json"):
         document = json.loads(data)
         if document["node_type"] != "group":

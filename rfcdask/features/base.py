@@ -37,6 +37,7 @@ from rfcdask.kernels.arrays import (
     RandomState,
     check_finite,
     feature_dtype,
+    native,
 )
 from rfcdask.kernels.frequencies import check_sampling
 from rfcdask.kernels.hot_loop import CosineBlock
@@ -205,7 +206,7 @@ class FeatureMap(HTMLReprMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixi
             validate_data(self, X, reset=reset, skip_check_array=True)
             return X
         options = {"accept_sparse": "csr", "dtype": "numeric", "ensure_all_finite": False}
-        X = validate_data(self, X, reset=reset, ensure_min_samples=1, **options)
+        X = native(validate_data(self, X, reset=reset, ensure_min_samples=1, **options))
         check_finite(X)
         return X
 

@@ -33,7 +33,14 @@ def is_sparse(X: Any) -> TypeIs[CSR]:
 
 def as_csr(X: Any) -> Matrix:
     """Return X as it is, or as CSR where it is sparse in another format."""
-    return X.tocsr() if is_sparse(X) else X
+    return native(X).tocsr() if is_sparse(X) else X
+
+
+def native(X: Any) -> Any:
+    """Return X, where it is sparse in this machine's order of bytes: scipy knows no other."""
+    if not is_sparse(X) or X.dtype.isnative:
+        return X
+    return X.astype(X.dtype.newbyteorder("="))
 
 
 def to_dense(X: Matrix) -> Array:
@@ -89,7 +96,7 @@ def check_block(
             "(numpy.ma.filled), or leave such rows out."
         )
     check_sparse(block, block_name)
-    return block
+    return native(block)
 
 
 def feature_dtype(dtype: np.dtype) -> np.dtype:

@@ -20,6 +20,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from rfcdask.persist.untrusted import redacted
+
 UNFINISHED = ".unfinished"
 """What the name of an output ends in while it is written beside its place."""
 PARTIAL = ".partial"  # what the name of a file ends in while it is written; as zarr ends them too
@@ -153,6 +155,16 @@ def sync_all(folder: Path) -> None:
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(sync, files))
         list(pool.map(sync, folders))
+
+
+def local_path(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a model, of which a URL would become folders named by its parts."""
+    if "://" in os.fspath(path):
+        raise ValueError(
+            f"{redacted(os.fspath(path))} is a URL, and models are saved to and loaded from disks: "
+            "give a path, and copy the folder."
+        )
+    return Path(path)
 
 
 def follow_link(path: Path) -> Path:

@@ -35,6 +35,7 @@ from rfcdask.persist.files import (
     disk_errors,
     exclusive_lock,
     follow_link,
+    local_path,
     lock_path,
     require_flag,
 )
@@ -104,7 +105,7 @@ def save(
     """
     _check_class(obj)
     require_flag("overwrite", overwrite)
-    target = follow_link(Path(path))
+    target = follow_link(local_path(path))
     _require_free(target, overwrite)
     other = FileExistsError(f"another process is saving {target}: wait for it.")
     with disk_errors(target):
@@ -171,7 +172,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     ValueError
         When the model was written in a newer format, or a file of it is damaged or missing.
     """
-    folder = Path(path)
+    folder = local_path(path)
     for _ in range(_TRIALS):
         seen = _identity(folder)
         try:
@@ -223,7 +224,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         ``class``, ``version``, ``format``, ``seed``, ``about`` and ``parameters``, or the same of
         each of the ``steps`` of a pipeline.
     """
-    folder = Path(path)
+    folder = local_path(path)
     record = _checked_record(folder)
     kept = ("class", "version", "format", "seed", "about", "parameters")
     shown = {key: record[key] for key in kept if key in record}

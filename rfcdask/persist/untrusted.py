@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import traceback
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -70,11 +71,11 @@ def faults_as(refusal: Callable[[str], Exception], *passed: type[Exception]) -> 
     except PermissionError:
         raise
     except MemoryError as error:
-        raise refusal("it asks for more memory than there is") from error
+        raise refusal("it asks for more memory than there is") from shown_cause(error)
     except Exception as error:
         if isinstance(error, passed) or getattr(error, "errno", None) in _MEANS:
             raise
-        raise refusal(reason(error)) from error
+        raise refusal(reason(error)) from shown_cause(error)
 
 
 def reason(error: BaseException) -> str:
@@ -285,6 +286,15 @@ def redacted(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [redacted(item) for item in value]
     return value
+
+
+def shown_cause(error: BaseException) -> BaseException | None:
+    """Return a foreign error to be the cause of ours; None where its traceback shows credentials.
+
+    Those of fsspec repeat the whole URL, and notebooks and logs show them below ours.
+    """
+    shown = "".join(traceback.format_exception(error))
+    return error if redacted(shown) == shown else None
 
 
 def usable_url(url: str) -> str:

@@ -77,5 +77,5 @@ def test_snakemakes_commands_can_be_parsed() -> None:
 def test_every_command_and_exit_code_is_listed() -> None:
     for name in main.list_commands(click.Context(main)):
         assert re.search(rf"^\| `{name}[ `]", TEXT, re.M), name
-    for code in (*EXIT_CODES, 141, 143):
+    for code in (*EXIT_CODES, 129, 141, 143):
         assert re.search(rf"^\| {code} \|", TEXT, re.M), code

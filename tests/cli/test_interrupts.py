@@ -186,7 +186,7 @@ def test_a_lost_scheduler_says_how_to_go_on(
     assert "cancelled" not in said
 
 
-@pytest.mark.parametrize(("how", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
+@pytest.mark.parametrize(("how", "code"), [("SIGTERM", 143), ("SIGINT", 130), ("SIGHUP", 129)])
 def test_a_signal_that_strikes_where_nothing_can_be_raised(how: str, code: int) -> None:
     """As in a callback of the compiler, where Python drops what the handler raises."""
     program = f"""
@@ -229,3 +229,23 @@ def test_a_file_that_another_command_writes_is_refused(tmp_path: Path) -> None:
             second.__enter__()
     assert dest.read_text() == "all of it"
     assert [path.name for path in dest.parent.iterdir()] == [dest.name]
+
+
+def test_nohup_is_heeded() -> None:
+    program = """
+import os, signal, click
+from rfcdask.cli import reported
+
+@click.command()
+@click.pass_context
+def work(ctx):
+    with reported(ctx):
+        os.kill(os.getpid(), signal.SIGHUP)
+        click.echo("done")
+
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+work()
+"""
+    call = [sys.executable, "-c", program]
+    done = subprocess.run(call, env=user_environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

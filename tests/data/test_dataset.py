@@ -364,3 +364,24 @@ def test_a_server_that_refuses_is_named():
         url = f"ftp://me:hidden@127.0.0.1:{free.getsockname()[1]}/store.zarr"
         with pytest.raises(DataError, match=r"ftp://\*\*\*@127.* cannot be reached"):
             rf.open_dataset(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "words"),
+    [
+        ("http://127.0.0.1:9/a.zarr", {"nonsense": 1}, "unexpected keyword.*storage_options"),
+        ("http://127.0.0.1:99999/a.zarr", None, "Port out of range"),
+        ("reference://a", None, "cannot be reached"),
+        ("http://me:hidden@[::1]:9/a.zarr", None, r"\*\*\*@\[::1\].* has '::' in the address"),
+    ],
+)
+def test_addresses_and_options_that_no_file_system_can_use(url, options, words):
+    pytest.importorskip("aiohttp")
+    with pytest.raises(DataError, match=words):
+        rf.open_dataset(url, storage_options=options)
+
+
+def test_brackets_of_a_server_are_no_pattern(tmp_path):
+    pytest.importorskip("aiohttp")
+    with pytest.raises(DataError, match=r"cannot be reached \(Client"):
+        rf.ingest("http://[0:0:0:0:0:0:0:1]:9/a.csv", tmp_path / "a.zarr")

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from dask.delayed import delayed
 from sklearn.exceptions import NotFittedError
 
 import rfcdask as rf
@@ -355,3 +356,28 @@ def test_angles_of_whole_turns_are_refused(kind: type, dtype: Any) -> None:
         with pytest.raises(ValueError, match=f"too large for angles in {np.dtype(dtype)}"):
             np.asarray(features.transform(rows))
     assert np.std(features.transform(far / 1000), axis=0).min() > 0
+
+
+@pytest.mark.parametrize("kind", [*ALL, rf.SGDClassifier, rf.KernelClassifier, rf.Standardizer])
+def test_columns_of_one_name_are_refused(kind: type) -> None:
+    twice = pd.DataFrame(X, columns=[*"abcda"])
+    with pytest.raises(ValueError, match="X has the column 'a' twice"):
+        kind().fit(twice, np.arange(len(X)) % 2)
+
+
+def test_sparse_rows_in_another_order_of_bytes(tmp_path: Any) -> None:
+    """As files of other machines have them; scipy computes with its own order only."""
+    rows = sp.random(60, 5, 0.5, format="csr", random_state=0)
+    swapped = rows.copy()
+    swapped.data = rows.data.astype(">f8")
+    features = rf.RandomFeatures(8, random_state=0).fit(rows)
+    assert np.array_equal(features.transform(swapped), features.transform(rows))
+    block = delayed(swapped)
+    parts = da.from_delayed(block, rows.shape, float, meta=sp.csr_matrix((0, 0)))
+    assert np.array_equal(features.transform(parts).compute(), features.transform(rows))
+    sp.save_npz(tmp_path / "rows.npz", swapped)
+    for place, source in enumerate([swapped, swapped.tocsc(), tmp_path / "rows.npz", parts]):
+        store = rf.ingest(source, tmp_path / f"{place}.zarr", label=False)
+        assert abs(store.X.compute() - rows).max() == 0
+    with pytest.raises(ValueError, match=r"rows.npz has no array array\(\["):
+        rf.ingest(tmp_path / "rows.npz", tmp_path / "x.zarr", label=np.arange(60))

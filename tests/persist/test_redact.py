@@ -7,7 +7,8 @@ import functools
 import http.server
 import json
 import threading
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -191,3 +192,38 @@ def test_credentials_in_the_address_of_a_scheduler_are_not_repeated() -> None:
     with pytest.raises(ValueError, match=r"tcp://\*\*\*@127.0.0.1:9 has credentials") as caught:
         rf.connect("tcp://me:hidden@127.0.0.1:9", timeout=1).__enter__()
     assert "hidden" not in str(caught.value)
+
+
+def _shown(call: Callable[[], object]) -> str:
+    """Return the error of a call as a notebook shows it, with all that it came of."""
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the caller looks at the words
+        call()
+    return "".join(traceback.format_exception(caught.value))
+
+
+def test_causes_of_our_errors_do_not_repeat_credentials(tmp_path: Path) -> None:
+    """fsspec's own error has the whole URL, and stood above ours."""
+    pytest.importorskip("aiohttp")
+    urls = [
+        f"http://me:{SECRET}@127.0.0.1:9/a.csv",
+        f"http://127.0.0.1:9/a.csv?X-Amz-Signature={SECRET}",
+        f"zip://a.csv::http://me:{SECRET}@127.0.0.1:9/a.zip",
+    ]
+    for url in urls:
+        shown = _shown(functools.partial(rf.ingest, url, tmp_path / "a.zarr"))
+        assert SECRET not in shown
+        assert "cannot be reached" in shown
+    shown = _shown(lambda: rf.open_dataset(f"simplecache::http://me:{SECRET}@127.0.0.1:9/a.zarr"))
+    assert SECRET not in shown
+
+
+def test_models_are_no_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders named by the parts of the URL were made, its password among them."""
+    monkeypatch.chdir(tmp_path)
+    url = f"s3://me:{SECRET}@bucket/model"
+    model = rf.RandomFeatures(4).fit(np.eye(3))
+    for call in (lambda: rf.load(url), lambda: rf.save(model, url)):
+        shown = _shown(call)
+        assert "s3://***@bucket/model is a URL" in shown.splitlines()[-1]
+        assert SECRET not in shown
+    assert not list(tmp_path.iterdir())

@@ -18,7 +18,7 @@ from fsspec.core import url_to_fs
 
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DataError, faults_of
-from rfcdask.data.location import Location, is_url, path_text, reaching
+from rfcdask.data.location import UNUSABLE, Location, is_url, path_text, reaching
 from rfcdask.data.sources.arrays import (
     ArrayRows,
     CsrFile,
@@ -37,8 +37,8 @@ from rfcdask.data.sources.svmlight import SvmlightFiles
 from rfcdask.data.sources.text import stream_lines
 from rfcdask.data.store import open_location
 from rfcdask.execution.executor import compute
-from rfcdask.kernels.arrays import check_sparse, is_sparse
-from rfcdask.persist.untrusted import check_zarr
+from rfcdask.kernels.arrays import as_csr, check_sparse, is_sparse
+from rfcdask.persist.untrusted import check_zarr, shown_cause
 
 FORMATS = ("svmlight", "csv", "parquet", "npy", "npz", "zarr")
 SUFFIXES = {
@@ -156,7 +156,7 @@ def expand(source: Any) -> list[str]:
             raise DataError("no file was given.")
         return [path for item in source for path in expand(item)]
     text = path_text(source, "the source")
-    with reaching(text):
+    with reaching(text, *UNUSABLE):
         found = _expand_text(text)
     for path in found:
         here = not is_url(path) and os.path.exists(path)
@@ -170,7 +170,10 @@ def expand(source: Any) -> list[str]:
 def _expand_text(text: str) -> list[str]:
     fs, root = url_to_fs(text)
     prefix = text[: text.index("://") + 3] if is_url(text) else ""
-    if any(mark in text for mark in "*?[") and not fs.exists(root):
+    # An address of the web may have brackets around its server, and a query after a question mark.
+    web = prefix.startswith("http")
+    marked = text[len(prefix) :].partition("/")[2].partition("?")[0] if web else text
+    if any(mark in marked for mark in "*?[") and not fs.exists(root):
         found, refusal = fs.glob(root), f"no file matches {text}."
     elif not fs.exists(root):
         if is_url(text):  # a server in trouble, or closed to us, is told from one without the file
@@ -243,7 +246,7 @@ def _from_array(X: Any, y: Any) -> Source:
     if isinstance(X, zarr.Array):
         return ArrayRows(((_opened_array(X), _label_handle(y)),))
     check_sparse(X)
-    rows: Any = X.tocsr() if is_sparse(X) else unmasked(X)
+    rows: Any = as_csr(X) if is_sparse(X) else unmasked(X)
     return ArrayRows(((InMemory(rows, "X"), _label_handle(y)),))
 
 
@@ -294,8 +297,8 @@ def _npz_pair(path: str, label: Any, folder: str) -> Pair:
             raise DataError(f"{path} holds two arrays of the same name: write it again.")
     if set(names) >= CsrFile.MEMBERS:
         found = next((name for name in _Y_NAMES if name in names), None)
-        given = found if label is None else label or None
-        if given is not None and given not in names:
+        given = found if label is None else None if label is False else label
+        if given is not None and not (isinstance(given, str) and given in names):
             raise DataError(f"{path} has no array {given!r}: its arrays are {', '.join(names)}.")
         return CsrFile(path, folder), None if not given else NpzMember(path, given, folder)
     X, y = _choose_arrays(path, names, label, _X_NAMES, _Y_NAMES)
@@ -355,7 +358,7 @@ def open_zarr(place: Location) -> Any:
         with faults_of(str(place), "zarr array or group"):
             return zarr.open(store=place.store(), mode="r")
     except FileNotFoundError as error:
-        raise DataError(f"{place} is no zarr array or group.") from error
+        raise DataError(f"{place} is no zarr array or group.") from shown_cause(error)
 
 
 def _zarr_pair(place: Location, group: Any, label: Any) -> Pair:

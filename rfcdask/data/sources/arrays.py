@@ -25,7 +25,7 @@ from rfcdask.data.location import Location
 from rfcdask.data.sources.base import BATCH_BYTES, Batch, Source, SourceOptions, Survey, Tally
 from rfcdask.data.sources.text import file_facts
 from rfcdask.execution.progress import track
-from rfcdask.kernels.arrays import CSR, Array, is_sparse
+from rfcdask.kernels.arrays import CSR, Array, is_sparse, native
 from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import (
     NUMBERS_AND_TEXT,
@@ -215,7 +215,7 @@ class CsrFile(Handle):
             values = tuple(parts[name] for name in ("data", "indices", "indptr"))
             matrix: CSR = sparse.csr_matrix(values, shape=(rows, columns), copy=False)
             matrix.check_format(full_check=True)
-        return matrix
+        return native(matrix)
 
     def identity(self) -> Any:
         return file_facts(self.archive)

@@ -11,8 +11,11 @@ the same characters.
 
 from __future__ import annotations
 
+import bz2
+import io
+import lzma
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -30,6 +33,8 @@ from rfcdask.kernels.runtime import compiled
 from rfcdask.persist.untrusted import faults_as
 
 PIECE_BYTES = 4 * 2**20
+PACKED_BYTES = 2**16
+"""Bytes of a compressed file that are unpacked at once."""
 LINE_BYTES = 64 * 2**20
 """Most bytes of a line: a line is held in memory whole, and what has none may have no end."""
 
@@ -130,8 +135,49 @@ def open_text(path: str) -> Iterator[Any]:
     with refusal:
         if infer_compression(path) == "zip":
             _require_one_file(path)
-        with fsspec.open(path, "rb", compression="infer") as file:
-            yield file
+        make = _DECODERS.get(infer_compression(path))
+        with fsspec.open(path, "rb", compression=None if make else "infer") as file:
+            yield io.BufferedReader(_Streams(file, make), PACKED_BYTES) if make else file
+
+
+_DECODERS: dict[str | None, Callable[[], Any]] = {
+    "bz2": bz2.BZ2Decompressor,
+    "xz": lzma.LZMADecompressor,
+    "lzma": lzma.LZMADecompressor,
+}
+
+
+class _Streams(io.RawIOBase):
+    """What is packed with bz2 or xz, in one stream or several, as pbzip2 writes them.
+
+    Python's own readers take a stream whose head is damaged, and all after it, for no part of the
+    file, and end there without a word. Here only zeros may stand between streams and at the end.
+    """
+
+    def __init__(self, packed: Any, make: Callable[[], Any]) -> None:
+        self._packed, self._make, self._decoder = packed, make, make()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: Any) -> int:
+        text = b""
+        while not text:
+            given = b""
+            if self._decoder.eof:
+                given = self._decoder.unused_data.lstrip(b"\0")
+                while not given and (more := self._packed.read(PACKED_BYTES)):
+                    given = more.lstrip(b"\0")
+                if not given:
+                    return 0
+                self._decoder = self._make()
+            elif self._decoder.needs_input:
+                given = self._packed.read(PACKED_BYTES)
+                if not given:
+                    raise EOFError("it ends in the middle of a stream")
+            text = self._decoder.decompress(given, len(room))
+        room[: len(text)] = text
+        return len(text)
 
 
 def _require_one_file(path: str) -> None:

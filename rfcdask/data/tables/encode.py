@@ -191,6 +191,11 @@ def _as_time(column: Any, text: bool, format: str | None) -> Any:
     """Return times in microseconds; zones are left to UTC, times of a day begin in 1970."""
     if text and format is not None:
         column = pc.strptime(column, format=format, unit="us")
+    elif text:
+        try:
+            return pc.cast(column, TIME)
+        except pa.ArrowInvalid:  # with zones, as 2024-12-31T23:59:00+01:00, all or none
+            column = pc.cast(column, pa.timestamp("us", "UTC"))
     elif pa.types.is_time(column.type):
         wide = pc.cast(column, pa.time64("us" if column.type.bit_width == 32 else column.type.unit))
         column = pc.cast(pc.cast(wide, pa.time64("us"), safe=False), pa.int64())
@@ -322,7 +327,13 @@ def to_arrow(X: Any, name: str = "X") -> Any:
     if isinstance(X, pa.RecordBatch):
         return pa.Table.from_batches([X])
     if not _is_pandas(X):
-        return pa.table(X)
+        try:
+            return pa.table(X)
+        except pa.ArrowException as error:  # whole numbers of 128 bits, of polars
+            raise DataError(
+                f"{name} has a column of a type that Arrow lacks ({error}): cast it to one that it "
+                "has, such as a 64-bit number or text."
+            ) from error
     columns = [_arrow_column(X.iloc[:, place], names[place], name) for place in range(len(names))]
     return pa.Table.from_arrays(columns, names=names)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import lzma
+from collections.abc import Callable
+from pathlib import Path
 
 import dask.array as da
 import numpy as np
@@ -137,3 +140,22 @@ def test_faults_are_named_through_a_cluster_too(tmp_path, cluster):
 
 def test_svmlight_has_its_label_first(tmp_path):
     refused(tmp_path, "a.svm", GOOD, "label='y': svmlight lines begin with their label", label="y")
+
+
+@pytest.mark.parametrize(("ending", "pack"), [("bz2", bz2.compress), ("xz", lzma.compress)])
+def test_a_damaged_stream_among_several_is_refused(
+    tmp_path: Path, ending: str, pack: Callable[[bytes], bytes]
+) -> None:
+    """Python's readers end before it, as if it were no part of the file."""
+    path = tmp_path / f"rows.csv.{ending}"
+    lines = "".join(f"{i},{i % 2}\n" for i in range(20)).encode()
+    first, second = pack(b"a,label\n" + lines), pack(lines)
+    for whole in (first + second, first + second + bytes(8), first + bytes(8) + second):
+        path.write_bytes(whole)
+        assert rf.ingest(path, tmp_path / "a.zarr", overwrite=True).shape == (40, 1)
+    changed = bytearray(first + second)
+    changed[len(first) + 1] ^= 1
+    for damaged in (bytes(changed), first + second[:-3], first + b"more", first[:-3]):
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match="compressed file is cut short or damaged"):
+            rf.ingest(path, tmp_path / "b.zarr")

@@ -348,3 +348,21 @@ def test_the_record_is_bound_by_the_manifest(files: Path, tmp_path: Path) -> Non
     with pytest.raises(DataError):
         rf.open_dataset(tmp_path / "o.zarr")
     assert data.columns
+
+
+def test_dates_with_zones_are_the_same_as_text_and_as_times(tmp_path: Path) -> None:
+    """As text they were taken for levels, without a word."""
+    text = ["2021-01-01T00:00:00+02:00", "2021-06-01 12:00:00Z", "2021-07-01 12:00:00.5-0500"] * 9
+    rows = pd.DataFrame({"when": text, "label": [0, 1, 0] * 9})
+    times = rows.assign(when=pd.to_datetime(rows["when"], utc=True, format="ISO8601"))
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    rows.to_parquet(tmp_path / "text.parquet")
+    times.to_parquet(tmp_path / "times.parquet")
+    places = ["rows.csv", "text.parquet", "times.parquet"]
+    stores = [rf.ingest(tmp_path / name, tmp_path / f"{name}.zarr") for name in places]
+    for store in stores:
+        assert store.columns == stores[-1].columns
+        assert np.array_equal(store.X.compute(), stores[-1].X.compute())
+    mixed = pd.DataFrame({"when": ["2021-01-01T00:00:00Z", "2021-01-01T00:00:00"] * 9})
+    with pytest.raises(DataError, match=r"row 1: expected a date in column 'when'"):
+        rf.TableEncoder().fit(mixed)
