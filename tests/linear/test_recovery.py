@@ -305,3 +305,19 @@ def test_a_checkpoint_that_another_process_writes_is_said(tmp_path: Path) -> Non
     assert not place.exists()
     model.fit(lazy(X, 100), lazy(y, 100))
     assert not lock_path(place).exists()
+
+
+def test_going_on_from_the_last_checkpoint_chooses_the_same_penalty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What rows held out said in the last epoch was not in the file that was written after it."""
+    X, y = data()
+    path = tmp_path / "run.ckpt"
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "remove", _raise)
+        with pytest.raises(InterruptedRunError):
+            model(alpha="auto", checkpoint=path, checkpoint_every=1).fit(X, y)
+    resumed = model(alpha="auto", checkpoint=path, checkpoint_every=1).fit(X, y)
+    undisturbed = model(alpha="auto").fit(X, y)
+    assert resumed.alpha_ == undisturbed.alpha_
+    assert np.array_equal(resumed.coef_, undisturbed.coef_)

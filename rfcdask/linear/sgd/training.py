@@ -323,7 +323,8 @@ class TrainingLoop:
                 # Asked before an epoch: a checkpoint may be of the very end of the last one.
                 if patience and _stopped_improving(self.history, patience, tol):
                     break
-                self._run_epoch(epoch, group, reporter, keep_best=patience > 0)
+                last = epoch + 1 == epochs.stop
+                self._run_epoch(epoch, group, reporter, keep_best=patience > 0, last=last)
                 group = 0
         if self.checkpoint:
             self.checkpoint.remove()
@@ -360,14 +361,16 @@ class TrainingLoop:
             executor.release(sample)
         return handle
 
-    def _run_epoch(self, epoch: int, first_group: int, reporter: Reporter, keep_best: bool) -> None:
+    def _run_epoch(
+        self, epoch: int, first_group: int, reporter: Reporter, *, keep_best: bool, last: bool
+    ) -> None:
         groups = self._groups(epoch)
         groups = self.checkpoint.groups_left(groups, first_group) if self.checkpoint else groups
         since = 0
         executor, known = self.executor, (self.config, self._known)
         rounds = (executor, self.blocks, groups, self.config.chains, self.ahead, self._held)
         for first, parts in stream_rounds(*rounds):
-            last, tasks = first + len(parts), []
+            end, tasks = first + len(parts), []
             state = self.state if self.config.chains == 1 else self.state._replace(counts=())
             for n, handles in enumerate(parts, first):
                 place = (tuple(groups[n]), epoch, first_group + n)
@@ -375,17 +378,17 @@ class TrainingLoop:
             self.state = join_chains(self.state, list(map(executor.result, tasks)), self.config)
             for task in tasks:
                 executor.release(task)
-            learned = [index for group in groups[first:last] for index in group]
+            learned = [index for group in groups[first:end] for index in group]
             reporter.advance(sum(self.blocks.rows[index] for index in learned))
             since += len(learned)
-            if self.checkpoint and since >= self.checkpoint_every and last < len(groups):
-                position = (epoch, first_group + last)
+            if self.checkpoint and since >= self.checkpoint_every and end < len(groups):
+                position = (epoch, first_group + end)
                 self.checkpoint.save(self.state, *position, self.history, self.best)
                 since = 0
         self._close_epoch(epoch, reporter)
         if keep_best and self.best_epoch() == epoch:
             self.best = self.state
-        if self.checkpoint:
+        if self.checkpoint and not last:  # what the end needs beside the state is not in the file
             self.checkpoint.save(self.state, epoch + 1, 0, self.history, self.best)
 
     def _groups(self, epoch: int) -> list[list[int]]:
