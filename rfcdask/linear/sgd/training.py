@@ -42,10 +42,12 @@ SCORE = "held_out_score"
 """Name of the score of an epoch in a history."""
 SOME_ROWS = "some_rows"
 """Name of the norms and projections of a few rows in a fingerprint."""
+SOME_TARGETS = "some_targets"
+"""Name of those of the targets and weights of a few blocks."""
 
 
 def _look_alike(stored: Any, now: Any) -> bool:
-    if stored is None or now is None:
+    if not stored or not now:
         return True
     before, after = np.array(stored, float), np.array(now, float)
     near = before.shape == after.shape and np.abs(before - after) <= 1e-3 * before[:, :1]
@@ -222,11 +224,13 @@ class Checkpoint:
             )
         stored, now = about["run"], dict(self.fingerprint)
         # Other threads or machines end in other last bits of features; earlier versions kept none.
-        if not _look_alike(stored.get(SOME_ROWS), now.pop(SOME_ROWS, None)):
-            raise ValueError(
-                f"{self.path} belongs to another run (some rows of X are others now); remove it, "
-                "or give another checkpoint path."
-            )
+        looks = {SOME_ROWS: "rows of X", SOME_TARGETS: "values of y or sample_weight"}
+        for name, words in looks.items():
+            if not _look_alike(stored.get(name), now.pop(name, None)):
+                raise ValueError(
+                    f"{self.path} belongs to another run (some {words} are others now); remove it, "
+                    "or give another checkpoint path."
+                )
         differs = [key for key, value in now.items() if stored.get(key, None) != value]
         if differs:
             key = differs[0]
