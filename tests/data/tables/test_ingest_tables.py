@@ -348,3 +348,24 @@ def test_the_record_is_bound_by_the_manifest(files: Path, tmp_path: Path) -> Non
     with pytest.raises(DataError):
         rf.open_dataset(tmp_path / "o.zarr")
     assert data.columns
+
+
+def test_a_store_of_standardized_rows_does_not_say_that_the_table_was_encoded_so(
+    files: Path, tmp_path: Path
+) -> None:
+    """A model of such a store encoded new tables, did not standardize them, and was wrong."""
+    stored = rf.open_dataset(files / "store.zarr")
+    projected = rf.ingest(stored.project(3, 0), tmp_path / "projected.zarr")
+    assert "table" in projected.attrs
+    views = {
+        "plain": stored.standardize(),
+        "first": projected.standardize(),
+        "then": stored.standardize().split(0.5, 0)[0].project(3, 0),
+    }
+    for name, view in views.items():
+        found = rf.ingest(view, tmp_path / f"{name}.zarr")
+        np.testing.assert_array_equal(found.X.compute(), view.X.compute())
+        assert found.projection is None
+        assert found.columns == (stored.columns if name == "plain" else None)
+        with pytest.raises(DataError, match="not made from a table"):
+            rf.TableEncoder.of(found)
