@@ -137,18 +137,17 @@ def _some_rows(
 ) -> tuple[list[list[float]], list[list[float]]]:
     filled = np.random.default_rng([seed, 10]).permutation(np.flatnonzero(blocks.rows))
     groups = [(int(index),) for index in filled[:LOOKED_AT]]
-    rows, others = [], []
+    rows: list[list[float]] = []
+    others: list[list[float]] = []
     for _, (block,) in stream_groups(executor, blocks, groups, executor.threads):
         task = executor.call(_look_at, block, targets)
-        of_rows, of_others = executor.result(task)
-        rows, others = rows + of_rows, others + of_others
+        found = executor.result(task)
+        rows, others = rows + found[0], others + found[1]
         executor.release(task)
     return rows, others
 
 
-def _look_at(
-    block: tuple[Any, ...], targets: bool
-) -> tuple[list[list[float]], list[list[float]]]:
+def _look_at(block: tuple[Any, ...], targets: bool) -> tuple[list[list[float]], list[list[float]]]:
     """Return norms and random projections: of first and last row; of all targets and weights."""
     rows = block[0][np.array([0, len(block[1]) - 1])]
     values = np.asarray(rows.toarray() if is_sparse(rows) else rows, np.float64)
