@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dask.base import tokenize
+
 if TYPE_CHECKING:
     from distributed import LocalCluster, SpecCluster
 
@@ -163,6 +165,37 @@ def values_in_graph(array: Any) -> Iterator[Any]:
         else:
             yield from (getattr(value, "value", value) for value, _ in layer.indices)
             yield from (task.kwargs or {}).values()
+
+
+_FOUND_FILES = "_dataset_info_cache"
+
+
+def token_of_frame(frame: Any) -> str:
+    """Return what changes with a Dask DataFrame, and is the same in another process.
+
+    The token of ``dask.dataframe.read_parquet`` is another one in each: it is made of an opened
+    file too. All else that it is made of counts here, with size and time of the files.
+    """
+    expression = getattr(frame, "expr", None)
+    if expression is None or not any(map(_reads_parquet, expression.walk())):
+        return str(tokenize(frame))
+    return str(tokenize(_parts(expression)))
+
+
+def _reads_parquet(node: Any) -> bool:
+    return _FOUND_FILES in getattr(node, "_parameters", ())
+
+
+def _parts(node: Any) -> Any:
+    if isinstance(node, list | tuple):
+        return [_parts(one) for one in node]
+    if not hasattr(node, "_parameters"):
+        return node
+    known, more = list(node.operands), None
+    if _reads_parquet(node):
+        del known[node._parameters.index(_FOUND_FILES)]
+        more = node.checksum
+    return [type(node).__name__, more, _parts(known)]
 
 
 def layer_options(array: Any) -> dict[str, Any]:

@@ -291,6 +291,36 @@ def test_a_checkpoint_knows_the_rows_it_learned_from(
     assert not path.exists()
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda **more: rf.SGDRegressor(epochs=3, random_state=1, **more),
+        lambda **more: rf.KernelRegressor(8, gamma=0.1, epochs=3, random_state=1, **more),
+        lambda **more: model(**more),
+    ],
+    ids=["sgd", "kernel", "classifier"],
+)
+def test_a_checkpoint_knows_the_targets_and_weights_it_learned_from(
+    tmp_path: Path, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were not looked at, and the model was of the old ones and the new ones."""
+    X, y = data()
+    weights = 1.0 + da.arange(len(y), chunks=X.chunks[0]) % 3
+    careful = made(checkpoint=tmp_path / "run.ckpt", checkpoint_every=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "remove", _raise)
+        with pytest.raises(InterruptedRunError):
+            careful.fit(X, y, sample_weight=weights)
+    others = [(y, weights[::-1].rechunk(weights.chunks))]
+    if not isinstance(careful, rf.SGDClassifier):
+        others += [(y * 1.1, weights), (y[::-1].rechunk(y.chunks), weights)]
+    for changed in others:
+        with pytest.raises(ValueError, match="some values of y or sample_weight are others now"):
+            careful.fit(X, *changed)
+    whole = made().fit(X, y, sample_weight=weights)
+    assert np.array_equal(careful.fit(X, y, sample_weight=weights).coef_, whole.coef_)
+
+
 def _raise(*_: Any) -> None:
     raise InterruptedRunError
 
@@ -305,3 +335,19 @@ def test_a_checkpoint_that_another_process_writes_is_said(tmp_path: Path) -> Non
     assert not place.exists()
     model.fit(lazy(X, 100), lazy(y, 100))
     assert not lock_path(place).exists()
+
+
+def test_going_on_from_the_last_checkpoint_chooses_the_same_penalty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What rows held out said in the last epoch was not in the file that was written after it."""
+    X, y = data()
+    path = tmp_path / "run.ckpt"
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "remove", _raise)
+        with pytest.raises(InterruptedRunError):
+            model(alpha="auto", checkpoint=path, checkpoint_every=1).fit(X, y)
+    resumed = model(alpha="auto", checkpoint=path, checkpoint_every=1).fit(X, y)
+    undisturbed = model(alpha="auto").fit(X, y)
+    assert resumed.alpha_ == undisturbed.alpha_
+    assert np.array_equal(resumed.coef_, undisturbed.coef_)

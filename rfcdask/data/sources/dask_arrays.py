@@ -183,16 +183,20 @@ class DatasetRows(Source):
         if isinstance(reader, StoreReader) and reader.scale is not None:
             # The values stay the integers they are on disk, and so does their scale.
             reader, scale = replace(reader, scale=None), reader.scale
+        names, projection, table = Names.of(attrs), dataset.projection, attrs.get("table")
+        if attrs.get("standardized"):
+            # A store says how new rows become like its own, and of standardizing it cannot say it.
+            names, projection, table = replace(names, columns_in_file=None), None, None
         return cls(
             reader,
             _labels_of(dataset) if labelled else None,
             name,
             scale=scale,
-            projection=dataset.projection,
+            projection=projection,
             shuffled=bool(attrs.get("shuffled")),
-            columns=Names.of(attrs),
+            columns=names,
             n_values=_count_values(dataset),
-            table=attrs.get("table"),
+            table=table,
         )
 
     @property

@@ -52,6 +52,7 @@ from rfcdask.data.tables.encode import (
     value_errors,
 )
 from rfcdask.data.tables.summary import Decided, Summary, conclude_all, join_summaries
+from rfcdask.execution.dask_internals import token_of_frame
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import Array, IntArray
 
@@ -314,7 +315,7 @@ class FrameRows(Source):
 
     def identity(self) -> Any:
         if not self.in_memory:
-            return tokenize(self.frame)
+            return token_of_frame(self.frame)
         columns = [column.to_pandas() for column in self.frame.columns]
         return tokenize(columns, frame_names(self.frame))
 

@@ -37,7 +37,12 @@ from rfcdask.linear.inputs import ClassLabels
 from rfcdask.linear.predict import COMMON_CONSTRAINTS, NOT_NEGATIVE, LinearModel
 from rfcdask.linear.scorers import HeldOutScore
 from rfcdask.linear.sgd.step import GROUP_BYTES, TrainingConfig, TrainingState
-from rfcdask.linear.sgd.training import SOME_ROWS, Checkpoint, TrainingLoop
+from rfcdask.linear.sgd.training import (
+    SOME_ROWS,
+    SOME_TARGETS,
+    Checkpoint,
+    TrainingLoop,
+)
 
 AUTO_C = (8.0, 1.0, 32.0, 256.0)
 """Of ``alpha="auto"``: models for all of these C are trained at once on the same features, and rows
@@ -103,7 +108,8 @@ class EpochModel(LinearModel):
     ) -> dict[str, Any]:
         """Return what must be the same for a run to go on from a checkpoint.
 
-        Of X these are a few rows: first and last ones of blocks that the seed draws.
+        Of X these are a few rows: first and last ones of blocks that the seed draws. Of targets and
+        weights these are all of those blocks; labels are counted in every block anyway.
         """
         params = self.get_params(deep=False).items()
         found: dict[str, Any] = {"model": type(self).__name__}
@@ -121,25 +127,35 @@ class EpochModel(LinearModel):
             known = repr((labels.classes.tolist(), labels.counts.tolist()))
             found["labels"] = zlib.crc32(known.encode())
         if self.checkpoint is not None:
-            found[SOME_ROWS] = _some_rows(executor, blocks, seed)
+            rows, others = _some_rows(executor, blocks, seed, labels is None)
+            found |= {SOME_ROWS: rows, SOME_TARGETS: others}
         return found | more | {"seed": seed}
 
 
-def _some_rows(executor: Executor, blocks: Blocks, seed: int) -> list[list[float]]:
+def _some_rows(
+    executor: Executor, blocks: Blocks, seed: int, targets: bool
+) -> tuple[list[list[float]], list[list[float]]]:
     filled = np.random.default_rng([seed, 10]).permutation(np.flatnonzero(blocks.rows))
     groups = [(int(index),) for index in filled[:LOOKED_AT]]
-    found = []
+    rows: list[list[float]] = []
+    others: list[list[float]] = []
     for _, (block,) in stream_groups(executor, blocks, groups, executor.threads):
-        task = executor.call(_look_at, block)
-        found += executor.result(task)
+        task = executor.call(_look_at, block, targets)
+        found = executor.result(task)
+        rows, others = rows + found[0], others + found[1]
         executor.release(task)
-    return found
+    return rows, others
 
 
-def _look_at(block: tuple[Any, ...]) -> list[list[float]]:
-    """Return norm and a random projection of the first and the last row of a block."""
+def _look_at(block: tuple[Any, ...], targets: bool) -> tuple[list[list[float]], list[list[float]]]:
+    """Return norms and random projections: of first and last row; of all targets and weights."""
     rows = block[0][np.array([0, len(block[1]) - 1])]
     values = np.asarray(rows.toarray() if is_sparse(rows) else rows, np.float64)
+    others = [np.asarray(one, np.float64).reshape(1, -1) for one in block[1 if targets else 2 :]]
+    return _projected(values), [found for one in others for found in _projected(one)]
+
+
+def _projected(values: Array) -> list[list[float]]:
     signs = np.random.default_rng(0).choice([-1.0, 1.0], values.shape[1])
     found: list[list[float]] = np.stack(
         [np.linalg.norm(values, axis=1), values @ signs], 1

@@ -42,10 +42,12 @@ SCORE = "held_out_score"
 """Name of the score of an epoch in a history."""
 SOME_ROWS = "some_rows"
 """Name of the norms and projections of a few rows in a fingerprint."""
+SOME_TARGETS = "some_targets"
+"""Name of those of the targets and weights of a few blocks."""
 
 
 def _look_alike(stored: Any, now: Any) -> bool:
-    if stored is None or now is None:
+    if not stored or not now:
         return True
     before, after = np.array(stored, float), np.array(now, float)
     near = before.shape == after.shape and np.abs(before - after) <= 1e-3 * before[:, :1]
@@ -222,11 +224,13 @@ class Checkpoint:
             )
         stored, now = about["run"], dict(self.fingerprint)
         # Other threads or machines end in other last bits of features; earlier versions kept none.
-        if not _look_alike(stored.get(SOME_ROWS), now.pop(SOME_ROWS, None)):
-            raise ValueError(
-                f"{self.path} belongs to another run (some rows of X are others now); remove it, "
-                "or give another checkpoint path."
-            )
+        looks = {SOME_ROWS: "rows of X", SOME_TARGETS: "values of y or sample_weight"}
+        for name, words in looks.items():
+            if not _look_alike(stored.get(name), now.pop(name, None)):
+                raise ValueError(
+                    f"{self.path} belongs to another run (some {words} are others now); remove it, "
+                    "or give another checkpoint path."
+                )
         differs = [key for key, value in now.items() if stored.get(key, None) != value]
         if differs:
             key = differs[0]
@@ -323,7 +327,8 @@ class TrainingLoop:
                 # Asked before an epoch: a checkpoint may be of the very end of the last one.
                 if patience and _stopped_improving(self.history, patience, tol):
                     break
-                self._run_epoch(epoch, group, reporter, keep_best=patience > 0)
+                last = epoch + 1 == epochs.stop
+                self._run_epoch(epoch, group, reporter, keep_best=patience > 0, last=last)
                 group = 0
         if self.checkpoint:
             self.checkpoint.remove()
@@ -360,14 +365,16 @@ class TrainingLoop:
             executor.release(sample)
         return handle
 
-    def _run_epoch(self, epoch: int, first_group: int, reporter: Reporter, keep_best: bool) -> None:
+    def _run_epoch(
+        self, epoch: int, first_group: int, reporter: Reporter, *, keep_best: bool, last: bool
+    ) -> None:
         groups = self._groups(epoch)
         groups = self.checkpoint.groups_left(groups, first_group) if self.checkpoint else groups
         since = 0
         executor, known = self.executor, (self.config, self._known)
         rounds = (executor, self.blocks, groups, self.config.chains, self.ahead, self._held)
         for first, parts in stream_rounds(*rounds):
-            last, tasks = first + len(parts), []
+            end, tasks = first + len(parts), []
             state = self.state if self.config.chains == 1 else self.state._replace(counts=())
             for n, handles in enumerate(parts, first):
                 place = (tuple(groups[n]), epoch, first_group + n)
@@ -375,17 +382,17 @@ class TrainingLoop:
             self.state = join_chains(self.state, list(map(executor.result, tasks)), self.config)
             for task in tasks:
                 executor.release(task)
-            learned = [index for group in groups[first:last] for index in group]
+            learned = [index for group in groups[first:end] for index in group]
             reporter.advance(sum(self.blocks.rows[index] for index in learned))
             since += len(learned)
-            if self.checkpoint and since >= self.checkpoint_every and last < len(groups):
-                position = (epoch, first_group + last)
+            if self.checkpoint and since >= self.checkpoint_every and end < len(groups):
+                position = (epoch, first_group + end)
                 self.checkpoint.save(self.state, *position, self.history, self.best)
                 since = 0
         self._close_epoch(epoch, reporter)
         if keep_best and self.best_epoch() == epoch:
             self.best = self.state
-        if self.checkpoint:
+        if self.checkpoint and not last:  # what the end needs beside the state is not in the file
             self.checkpoint.save(self.state, epoch + 1, 0, self.history, self.best)
 
     def _groups(self, epoch: int) -> list[list[int]]:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 
@@ -81,3 +87,35 @@ def test_a_store_behind_a_url_is_not_replaced_by_its_own_rows(kind):
     with pytest.raises(DataError, match="choose another destination"):
         rf.ingest(sources[kind](), place, overwrite=True)
     assert np.array_equal(rf.open_dataset(place).X.compute(), X)
+
+
+KILLED = """
+import os, sys
+import dask.dataframe as dd, rfcdask as rf
+from rfcdask.data.ingest.blocks import WriteBlock
+WriteBlock.__call__ = lambda *args: os._exit(9)
+frame = dd.read_parquet(sys.argv[1])
+rf.ingest(frame[frame.a > 0], sys.argv[2], label="b")
+"""
+
+
+def test_a_lazy_frame_of_parquet_is_gone_on_with_by_another_process(tmp_path):
+    """Dask's name of such a frame is another one in each process."""
+    source, dest = str(tmp_path / "t.parquet"), str(tmp_path / "a.zarr")
+    table = pd.DataFrame({"a": np.arange(100.0), "b": np.arange(100) % 3})
+    table.to_parquet(source)
+    killed = subprocess.run([sys.executable, "-c", KILLED, source, dest], timeout=120)
+    assert killed.returncode == 9
+    assert os.path.exists(dest)
+    frame = dd.read_parquet(source)
+    with pytest.raises(StoreExistsError, match="the source differs"):
+        rf.ingest(frame[frame.a > 1], dest, label="b")
+    found = rf.ingest(frame[frame.a > 0], dest, label="b")
+    whole = rf.ingest(frame[frame.a > 0], dest + "1", label="b")
+    assert np.array_equal(found.X.compute(), whole.X.compute())
+    assert len(found) == 99
+    subprocess.run([sys.executable, "-c", KILLED, source, dest + "2"], timeout=120)
+    (table + 1).to_parquet(source)
+    frame = dd.read_parquet(source)
+    with pytest.raises(StoreExistsError, match="the source differs"):
+        rf.ingest(frame[frame.a > 0], dest + "2", label="b")

@@ -366,3 +366,22 @@ def test_dates_with_zones_are_the_same_as_text_and_as_times(tmp_path: Path) -> N
     mixed = pd.DataFrame({"when": ["2021-01-01T00:00:00Z", "2021-01-01T00:00:00"] * 9})
     with pytest.raises(DataError, match=r"row 1: expected a date in column 'when'"):
         rf.TableEncoder().fit(mixed)
+
+
+def test_standardized_rows_keep_no_encoding_of_their_table(files: Path, tmp_path: Path) -> None:
+    """A model of such a store encoded new tables, did not standardize them, and was wrong."""
+    stored = rf.open_dataset(files / "store.zarr")
+    projected = rf.ingest(stored.project(3, 0), tmp_path / "projected.zarr")
+    assert "table" in projected.attrs
+    views = {
+        "plain": stored.standardize(),
+        "first": projected.standardize(),
+        "then": stored.standardize().split(0.5, 0)[0].project(3, 0),
+    }
+    for name, view in views.items():
+        found = rf.ingest(view, tmp_path / f"{name}.zarr")
+        np.testing.assert_array_equal(found.X.compute(), view.X.compute())
+        assert found.projection is None
+        assert found.columns == (stored.columns if name == "plain" else None)
+        with pytest.raises(DataError, match="not made from a table"):
+            rf.TableEncoder.of(found)
