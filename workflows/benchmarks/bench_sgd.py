@@ -123,7 +123,7 @@ def learned(path: Path) -> Any:
     return model.fit(data.X, data.y).predict
 
 
-REPEATS_ON_WORKERS = {"sgd": 5, "ridge": 2, "write": 1}
+REPEATS_ON_WORKERS = {"sgd": 5, "ridge": 2, "write": 2}
 """Short work is repeated more often: the best of several is compared."""
 CONTENDERS = {"rfcdask": ours, "learned": learned, "loop": loop, "dask-ml": dask_ml}
 
