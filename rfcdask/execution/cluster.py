@@ -30,8 +30,9 @@ TIMEOUT = "10s"
 """How long to try to reach a scheduler."""
 WORKER_SECONDS = 5.0
 """How long to wait for the first worker before saying that there is none."""
-RESTART = "5 minutes"
-"""How long a local worker that died may take to come back."""
+RESTART = "1 day"
+"""How long a local worker that died may take to come back. Long, as Dask looks after that time
+whether it is there: one that has died again just then would be closed for good."""
 CORES_PER_WORKER = 4
 """A worker process costs 250 MB before it does anything and the hot loops let go of the GIL."""
 DASHBOARD = "127.0.0.1:0"

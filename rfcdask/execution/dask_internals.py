@@ -7,8 +7,9 @@ and says which one is gone. Where there is a public interface, the rest of the p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask.base import tokenize
@@ -121,6 +122,17 @@ def forget_finished_work(cluster: LocalCluster) -> None:
 
     scheduler: Any = cluster.scheduler
     scheduler.extensions["spans"] = NamedSpans(scheduler)
+
+
+def release_keys(client: Any, keys: Iterable[Any]) -> None:
+    """Tell the scheduler that a client wants some tasks no longer, of which it has no futures.
+
+    Where a client forgets its futures as the scheduler restarts, tasks that it sent in that moment
+    stay wanted for as long as it is connected.
+    """
+    message = {"op": "client-releases-keys", "keys": list(keys), "client": client.id}
+    with suppress(*connection_errors()):
+        client._send_to_scheduler(message)
 
 
 def connection_errors() -> tuple[type[Exception], ...]:

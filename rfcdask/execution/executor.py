@@ -24,6 +24,7 @@ from dask.local import get_sync
 from dask.task_spec import DataNode, Task, TaskRef
 
 from rfcdask.execution.cluster import current_client, local_scheduler, local_threads
+from rfcdask.execution.dask_internals import release_keys
 from rfcdask.execution.failures import cluster_errors, fetch, threads_of, wait_until_done
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import DaskArray
@@ -50,19 +51,15 @@ Fold = Callable[[Any, tuple[Any, ...], int], Any]
 
 
 def compute(collection: Any, client: Client | None = None) -> Any:
-    """Compute a Dask collection on the given or the current cluster, else by Dask's own scheduler.
-
-    Raises the errors of `failures`.
-    """
+    """Compute a Dask collection on the given or the current cluster, else by Dask's scheduler."""
     chosen = current_client(client)
     if chosen is None:
         return collection.compute()
     block_bytes = 0.0
     if hasattr(type(collection), "nbytes"):  # a delayed value says yes to every name
         block_bytes = float(collection.nbytes) / max(int(collection.npartitions), 1)
-    with cluster_errors(chosen):
-        future = chosen.compute(collection, retries=RETRIES)
-    return fetch(future, chosen, block_bytes)
+    with _opened(chosen, block_bytes) as executor:
+        return executor.result(executor.compute(collection))
 
 
 def persist(array: DaskArray, client: Client | None = None) -> DaskArray:
@@ -365,20 +362,15 @@ class ClusterExecutor(Executor):
         self._token = uuid.uuid4().hex[:12]
         self._numbers = itertools.count(1)
         self._shared_of: dict[Blocks, Graph] = {}
+        self._generation, self._wanted = client.generation, set[Any]()
 
     def compute(self, task: Any) -> Handle:
-        return self.client.compute(task, retries=RETRIES)
+        return self._sent([self.client.compute(task, retries=RETRIES)])[0]
 
     def submit(self, function: Callable[..., Any], *args: Any, priority: int = 0) -> Handle:
-        return self.client.submit(
-            _in_one_blas_thread,
-            function,
-            *args,
-            key=self._key("call"),
-            pure=False,
-            priority=priority,
-            retries=RETRIES,
-        )
+        key, options = self._key("call"), {"pure": False, "retries": RETRIES, "priority": priority}
+        future = self.client.submit(_in_one_blas_thread, function, *args, key=key, **options)
+        return self._sent([future])[0]
 
     def call(self, function: Callable[..., Any], *args: Any) -> Handle:
         return self.submit(function, *args, priority=10)
@@ -426,12 +418,17 @@ class ClusterExecutor(Executor):
     def release(self, handle: Handle) -> None:
         with suppress(AttributeError, RuntimeError):  # of a closed client, and of what is unread
             handle.release()
+            if self.client.generation == self._generation:
+                self._wanted.discard(handle.key)
 
     def close(self) -> None:
-        for shared in self._shared_of.values():
-            for future in shared.values():
-                self.release(future)
+        for future in itertools.chain(*(shared.values() for shared in self._shared_of.values())):
+            self.release(future)
         self._shared_of.clear()
+        if self.client.generation != self._generation:
+            # Restarted meanwhile: futures of before tell the scheduler nothing, and it would keep,
+            # compute again and have an old error of what it was sent just then.
+            release_keys(self.client, self._wanted)
 
     def _shared(self, blocks: Blocks) -> Graph:
         """Return futures of what all blocks need: sent once, however many blocks there are."""
@@ -446,5 +443,8 @@ class ClusterExecutor(Executor):
         return f"rfcdask-{what}-{self._token}-{next(self._numbers)}"
 
     def _send(self, graph: Graph, keys: list[Any]) -> list[Handle]:
-        sent: list[Handle] = self.client.get(graph, keys, sync=False, retries=RETRIES)
-        return sent
+        return self._sent(self.client.get(graph, keys, sync=False, retries=RETRIES))
+
+    def _sent(self, futures: list[Handle]) -> list[Handle]:
+        self._wanted.update(future.key for future in futures)
+        return futures

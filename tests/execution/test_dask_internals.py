@@ -23,6 +23,7 @@ NAMES = [
     "dask.layers:ArraySliceDep",
     "distributed:Client._get_versions",
     "distributed:Client._run",
+    "distributed:Client._send_to_scheduler",
     "distributed:Client.loop",
     "distributed:Client.sync",
     "distributed:SpecCluster._instances",

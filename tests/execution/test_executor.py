@@ -253,3 +253,30 @@ def test_workers_reuse_the_memory_of_arrays(cluster_client: Client) -> None:
         found = executor.result(executor.submit(page_faults_of_arrays, 20))
     pages = 20 * 2**23 / 4096
     assert found < pages / 4  # all of them where each array is mapped anew
+
+
+def test_a_restart_leaves_nothing_that_nobody_wants(cluster: LocalCluster) -> None:
+    """Tasks that are sent as the scheduler restarts reach it when all others are gone from it.
+
+    It kept them for a client that had forgotten them, computed them again when a worker died, and
+    had their old error for the same call again.
+    """
+
+    async def tasks() -> int:
+        return len(cluster.scheduler.tasks)
+
+    async def restarted() -> None:
+        client._handle_restart()  # what the client does when it hears of it
+
+    with Client(cluster, set_as_default=False) as client:
+        with open_executor(client) as executor:
+            lost = executor.submit(time.sleep, 0.1), executor.compute(call_later(time.sleep, 0.1))
+            while cluster.sync(tasks) < len(lost):
+                time.sleep(0.01)
+            client.sync(restarted)
+            with pytest.raises(ClusterLostError):
+                executor.result(lost[0])
+        deadline = time.monotonic() + 30
+        while cluster.sync(tasks) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert cluster.sync(tasks) == 0

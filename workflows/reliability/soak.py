@@ -49,9 +49,9 @@ STOPPED_SECONDS = 1.0
 LIMIT = 60
 """Seconds after which a run counts as hung; an undisturbed one takes about one."""
 CONFIG = {
-    # A local cluster closes a worker for good that is not back after 15 s: short on a busy machine.
-    # It keeps a timer for each until then.
-    "distributed.deploy.lost-worker-timeout": "5 minutes",
+    # A local cluster closes a worker for good that is not there 15 s after its death: short on a
+    # busy machine. Longer than all runs, or a worker that dies again just then is closed too.
+    "distributed.deploy.lost-worker-timeout": "1 day",  # as with rf.connect
     # Dask keeps logs of up to 10,000 lines, and the events of dead workers for an hour: they would
     # fill up through all 200 runs and hide whether anything else grows.
     "distributed.admin.log-length": 100,
