@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import zarr
 from scipy import sparse
+from zarr.buffer.cpu import NDBuffer
 
 from rfcdask.data.errors import DamagedStoreError
 from rfcdask.data.layout import CSR_PARTS, csr_row_bytes
@@ -23,7 +24,11 @@ from rfcdask.data.manifest import (
     shard_key,
 )
 from rfcdask.kernels.arrays import CSR, Array, IntArray
+from rfcdask.kernels.runtime import mapped_array
 from rfcdask.persist.untrusted import check_zarr
+
+PART_BYTES = 2**22
+"""Bytes that are read from a local store at a time."""
 
 
 class Reader(Protocol):
@@ -159,7 +164,9 @@ class StoreReader:
         start = block * self.block_rows
         stop = start + self.sizes[block]
         try:
-            return np.asarray(_select(array, start, stop, local))
+            if local is None:
+                return self._read_rows(array, start, stop)
+            return np.asarray(_select(array, start + local))
         except (OSError, MemoryError):
             raise  # of the file system, the network or the machine: nothing is known to be damaged
         except Exception as error:
@@ -167,14 +174,30 @@ class StoreReader:
                 same_manifest(self.location, self.fingerprint)
             raise _find_damage(self, name, block, error) from error
 
+    def _read_rows(self, array: Any, start: int, stop: int) -> Array:
+        """Read neighbouring rows into memory that the system gets back with the last reference.
 
-def _select(array: Any, start: int, stop: int, local: IntArray | None) -> Any:
-    if local is None:
-        return array[start:stop]
-    if np.array_equal(local, np.arange(local[0], local[0] + len(local))):
+        zarr reads all bytes that it is asked for, and decodes them into an array of its own, before
+        it copies them. From files, where a request costs little, it is asked for one part after
+        the other.
+        """
+        out = mapped_array((stop - start, *array.shape[1:]), array.dtype)
+        step = max(stop - start, 1)
+        if self.location.is_local:
+            part = max(PART_BYTES * step // max(out.nbytes, 1) // array.chunks[0], 1)
+            step = part * array.chunks[0]
+        for first in range(start, stop, step):
+            rows = slice(first, min(first + step, stop))
+            into: Any = out[rows.start - start : rows.stop - start]
+            array.get_basic_selection(rows, out=NDBuffer(into))
+        return out
+
+
+def _select(array: Any, rows: IntArray) -> Any:
+    if np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows))):
         # zarr is much faster at slices than at lists of neighbours.
-        return array[start + int(local[0]) : start + int(local[0]) + len(local)]
-    return array.oindex[start + local]
+        return array[int(rows[0]) : int(rows[0]) + len(rows)]
+    return array.oindex[rows]
 
 
 def float_type(stored: np.dtype[Any]) -> np.dtype[Any]:

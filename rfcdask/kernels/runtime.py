@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
+import mmap
 import os
 import sys
 import threading
@@ -29,8 +31,11 @@ from functools import cache, partial
 from typing import Any, TypeVar
 
 import numba
+import numpy as np
 from numba.core.caching import FunctionCache
 from threadpoolctl import ThreadpoolController
+
+from rfcdask.kernels.arrays import Array
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -168,6 +173,9 @@ def one_blas_thread() -> Iterator[None]:
 
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD, _ARENA_MAX = -3, -1, -8  # their numbers in glibc's malloc.h
+_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+LEAST_MAPPED = 2**22
+"""Smallest array for which mapping memory anew costs little beside what fills it."""
 ONE_HEAP = "MALLOC_ARENA_MAX"
 """The variable of glibc that lets all threads of a process share what they free, with 1."""
 
@@ -219,6 +227,25 @@ def release_memory() -> None:
     """Return to the system what was freed: glibc keeps arrays of megabytes for each thread."""
     with suppress(AttributeError, OSError, TypeError):  # other C libraries have no such call
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def mapped_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return an array of any content that is unmapped with its last reference, if it is large.
+
+    glibc keeps arrays of up to 32 MiB when they are freed, for each thread; where blocks come and
+    go on several threads, that is as much again as the blocks themselves.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    if size < LEAST_MAPPED:
+        return np.empty(shape, dtype)
+    try:
+        mapped = mmap.mmap(-1, size, **_PRIVATE)
+    except OSError as error:
+        raise MemoryError(f"an array of {size} bytes does not fit into memory") from error
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a system without them
+            mapped.madvise(mmap.MADV_HUGEPAGE)  # as numpy does: a third of the time
+    return np.frombuffer(mapped, dtype).reshape(shape)
 
 
 @contextmanager

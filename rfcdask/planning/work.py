@@ -24,6 +24,7 @@ from rfcdask.features import METHODS
 from rfcdask.features.compressed import memory_budget
 from rfcdask.features.lazy import FEATURE_BLOCK_BYTES
 from rfcdask.kernels.runtime import available_cpus
+from rfcdask.kernels.seeds import blocks_ahead
 from rfcdask.linear.kernel.base import ALPHAS, SAMPLE_BYTES, SAMPLE_ROWS
 from rfcdask.linear.kernel.gradient import LARGEST_HELD
 from rfcdask.linear.sgd.base import (
@@ -250,9 +251,7 @@ def _total(parts: Parts) -> float:
 def _block_parts(work: Workload, place: Resources) -> Parts:
     """Return the largest of what the steps over blocks hold, on one worker or in this process."""
     reading = {"blocks being read": place.threads_per_worker * READING * work.x_block}
-    found = [reading]
-    if "train" in work.steps:
-        found.append(reading | _train_parts(work, place))
+    found = [reading, reading | _train_parts(work, place)] if "train" in work.steps else [reading]
     if work.writes:
         block = min(work.z_block, FEATURE_BLOCK_BYTES)
         held = place.threads_per_worker * WRITING * block
@@ -272,7 +271,7 @@ def _sampled_parts(work: Workload, place: Resources) -> Parts:
 def _train_parts(work: Workload, place: Resources) -> Parts:
     workers, blocks = max(place.workers, 1), len(work.block_rows)
     mixed = blocks_mixed(blocks, work.x_block)
-    alive = min(blocks, mixed + max(mixed, place.threads))
+    alive = min(blocks, mixed + blocks_ahead(mixed, place.threads))
     mine = alive if workers == 1 else min(alive, mixed * -(-(alive // mixed + 2) // workers))
     if work.learns:
         rows = float((mine + 1 + place.threads_per_worker) * work.x_block)

@@ -24,6 +24,7 @@ from rfcdask.data.layout import codecs
 from rfcdask.data.location import Location
 from rfcdask.data.manifest import KEY, Manifest, Shards, file_facts, seal_of
 from rfcdask.data.reader import open_checked
+from rfcdask.kernels import runtime
 
 
 @pytest.fixture
@@ -394,10 +395,10 @@ def test_a_store_replaced_after_reading_is_said(tmp_path):
 def test_want_of_memory_is_no_damage(tmp_path, monkeypatch):
     store = rf.ingest(np.zeros((90, 2)), tmp_path / "a.zarr")
 
-    def select(*_):
-        raise MemoryError
+    def mapped_array(shape, dtype):
+        return runtime.mapped_array((2**44, *shape), dtype)
 
-    monkeypatch.setattr("rfcdask.data.reader._select", select)
+    monkeypatch.setattr("rfcdask.data.reader.mapped_array", mapped_array)
     with pytest.raises(MemoryError):
         store.X.compute()
 

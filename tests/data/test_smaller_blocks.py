@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rfcdask as rf
-from rfcdask.data import layout
+from rfcdask.data import layout, reader
 from rfcdask.data.generators import SyntheticReader
 from rfcdask.data.manifest import CheckedStore
 from rfcdask.data.views import SLICE_AS_CHEAP, SmallerBlocksReader
@@ -52,6 +55,48 @@ def test_blocks_are_as_small_as_asked_for(tmp_path: Path) -> None:
     assert max(small.reader.sizes) <= 8000
     assert small.shape == made.shape
     assert rf.Dataset.split(small, 100, 0)[1].shape == (100, 28)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(2, 2000), st.integers(1, 400), st.integers(1, 2**14))
+def test_any_part_read_at_a_time_gives_the_same_rows(n: int, chunk: int, part: int) -> None:
+    X = np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32)
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as changed:
+        changed.setattr(layout, "CHUNK_BYTES", chunk * 12)
+        changed.setattr(reader, "PART_BYTES", part)
+        stored = rf.ingest((X, np.arange(n)), f"{folder}/s.zarr", block_size="8 KiB")
+        np.testing.assert_array_equal(stored.X.compute(), X)
+        np.testing.assert_array_equal(stored.y.compute(), np.arange(n))
+
+
+BLOCKS_LET_GO = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+import psutil
+import rfcdask as rf
+
+reader = rf.open_dataset(sys.argv[1]).reader
+with ThreadPoolExecutor(3) as pool:
+    for _ in range(3):
+        list(pool.map(lambda i: reader.block(i).sum(), range(len(reader.sizes))))
+    before = psutil.Process().memory_info().rss
+    held = list(pool.map(reader.block, [*range(len(reader.sizes))] * 8))
+    with_them = psutil.Process().memory_info().rss
+    size = sum(block.nbytes for block in held)
+    del held
+    after = psutil.Process().memory_info().rss
+print(size >> 20, (with_them - before) >> 20, (after - before) >> 20)
+"""
+
+
+def test_memory_of_blocks_goes_back_to_the_system(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(400_000, 20)).astype(np.float32)
+    rf.ingest(X, tmp_path / "s.zarr", label=False)
+    command = [sys.executable, "-c", BLOCKS_LET_GO, str(tmp_path / "s.zarr")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    size, more, kept = map(int, done.stdout.split())
+    assert more > 0.8 * size > 150
+    assert kept < 0.1 * size
 
 
 def test_a_large_shard_is_read_in_equal_parts_and_once(

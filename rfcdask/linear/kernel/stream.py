@@ -21,7 +21,7 @@ from rfcdask.kernels.arrays import (
     feature_dtype,
     is_sparse,
 )
-from rfcdask.kernels.seeds import epoch_groups, shuffle_rows
+from rfcdask.kernels.seeds import blocks_ahead, epoch_groups, shuffle_rows, take_entries
 from rfcdask.linear.kernel.gradient import Adam, Parameters
 from rfcdask.linear.kernel.optimize import (
     Judgement,
@@ -128,7 +128,7 @@ def draw_sample(
     groups = epoch_groups(len(blocks), mixed, seed, 0, chains)
     chosen = _blocks_to_sample(blocks, groups, n_rows + n_held)
     share = min((n_rows + n_held) / sum(blocks.rows[index] for index in chosen), 1.0)
-    n_blocks = mixed * chains + max(mixed * chains, executor.threads)  # in memory in training
+    n_blocks = mixed * chains + blocks_ahead(mixed * chains, executor.threads)  # in training too
     stream, first = stream_and_hold(executor, blocks, chosen, n_blocks, chains > 1)
     started = (executor.call(_pick, read, seed, index, share, block) for index, block in stream)
     in_order = [*chosen[n_blocks:], *chosen[:n_blocks]]
@@ -183,10 +183,10 @@ def train_group(
     """
     parts = [read(block, index) for block, index in zip(blocks, numbers, strict=True)]
     which, rows = shuffle_rows([len(p.weights) for p in parts], seed, *position)
-    used = np.ones(len(rows), bool)
-    for k, index in enumerate(numbers):
-        if index in held_of:
-            used &= ~((which == k) & np.isin(rows, held_of[index]))
+    used_of = [np.ones(len(part.weights), bool) for part in parts]
+    for index, used in zip(numbers, used_of, strict=True):
+        used[held_of.get(index, [])] = False
+    used = take_entries(used_of, which, rows)
     return train_rows(state, training, parts, which[used], rows[used])
 
 
@@ -293,7 +293,7 @@ class KernelTrainingLoop:
         mixed = blocks_mixed(len(blocks), blocks.nbytes, self.chains)
         groups = epoch_groups(len(blocks), mixed, self.seed, epoch, self.chains)
         groups = self.checkpoint.groups_left(groups, first_group) if self.checkpoint else groups
-        since, ahead = 0, max(mixed * self.chains, executor.threads)
+        since, ahead = 0, blocks_ahead(mixed * self.chains, executor.threads)
         rounds = (executor, blocks, groups, self.chains, ahead, self.sample.blocks)
         for first, parts in stream_rounds(*rounds):
             last, tasks = first + len(parts), []

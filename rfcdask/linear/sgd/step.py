@@ -32,7 +32,7 @@ from rfcdask.kernels.arrays import (
     to_dense,
 )
 from rfcdask.kernels.runtime import map_ahead
-from rfcdask.kernels.seeds import held_out_rows, shuffle_rows
+from rfcdask.kernels.seeds import held_out_rows, shuffle_rows, take_entries
 from rfcdask.linear.rows import (
     check_sizes,
     dense,
@@ -374,17 +374,10 @@ def _shuffle(
     sizes = [part.X.shape[0] for part in parts]
     which, rows = shuffle_rows(sizes, config.seed, epoch, number)
     if config.validation_fraction > 0:
-        used = ~_take([part.held_out for part in parts], which, rows)
+        used = ~take_entries([part.held_out for part in parts], which, rows)
         which, rows = which[used], rows[used]
     columns = zip(*(part.targets for part in parts), strict=True)
-    return which, rows, Targets(*(_take(column, which, rows) for column in columns))
-
-
-def _take(columns: Sequence[Array], block_of: Array, row_of: Array) -> Array:
-    if not any(len(column) for column in columns):
-        return columns[0]
-    offsets = np.cumsum([0, *(len(column) for column in columns)])
-    return np.asarray(np.concatenate(columns)[offsets[block_of] + row_of])
+    return which, rows, Targets(*(take_entries(column, which, rows) for column in columns))
 
 
 def _of_held_out(

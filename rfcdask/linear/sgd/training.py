@@ -15,7 +15,7 @@ from rfcdask.execution.blocks import Blocks, stream_and_hold, stream_rounds
 from rfcdask.execution.executor import Executor, Handle
 from rfcdask.execution.progress import Reporter, track
 from rfcdask.kernels.arrays import Array
-from rfcdask.kernels.seeds import epoch_groups
+from rfcdask.kernels.seeds import blocks_ahead, epoch_groups
 from rfcdask.linear.rows import check_mean_weight
 from rfcdask.linear.scorers import as_lists
 from rfcdask.linear.sgd.optimizer import Preconditioner, preconditioner_rows
@@ -298,7 +298,7 @@ class TrainingLoop:
         self.history: History = []
         self.held_out = np.zeros(0)
         self.mixed = blocks_mixed(len(blocks), blocks.nbytes, config.chains)
-        self.ahead = max(self.mixed * config.chains, executor.threads)
+        self.ahead = blocks_ahead(self.mixed * config.chains, executor.threads)
         self._held: dict[int, Handle] = {}  # blocks that the first epoch begins with
 
     def run(self, epochs: range, patience: int = 0, tol: float = 0.0) -> None:
