@@ -106,13 +106,13 @@ def epoch_groups(
     return [[int(part[k]) for part in strata if k < len(part)] for k in range(longest)]
 
 
-def blocks_ahead(group: int, threads: int) -> int:
-    """Return how many blocks are read while a group is learned from: three quarters of the next.
+def blocks_ahead(group: int, threads: int, local: bool) -> int:
+    """Return how many blocks are read while a group is learned from, out of the next group.
 
-    The last quarter is read when the group is let go. It makes up an eighth of all memory that
-    blocks take, and is little to wait for.
+    In one process three quarters of it: the last quarter is an eighth of what blocks take, and is
+    little to wait for. Workers have more memory, and more to wait for.
     """
-    return max(group - group // 4, threads)
+    return max(group - group // 4 if local else group, threads)
 
 
 def shuffle_rows(sizes: list[int], seed: int, epoch: int, number: int) -> tuple[Array, Array]:

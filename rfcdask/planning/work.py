@@ -271,7 +271,7 @@ def _sampled_parts(work: Workload, place: Resources) -> Parts:
 def _train_parts(work: Workload, place: Resources) -> Parts:
     workers, blocks = max(place.workers, 1), len(work.block_rows)
     mixed = blocks_mixed(blocks, work.x_block)
-    alive = min(blocks, mixed + blocks_ahead(mixed, place.threads))
+    alive = min(blocks, mixed + blocks_ahead(mixed, place.threads, not place.workers))
     mine = alive if workers == 1 else min(alive, mixed * -(-(alive // mixed + 2) // workers))
     if work.learns:
         rows = float((mine + 1 + place.threads_per_worker) * work.x_block)

@@ -128,7 +128,7 @@ def draw_sample(
     groups = epoch_groups(len(blocks), mixed, seed, 0, chains)
     chosen = _blocks_to_sample(blocks, groups, n_rows + n_held)
     share = min((n_rows + n_held) / sum(blocks.rows[index] for index in chosen), 1.0)
-    n_blocks = mixed * chains + blocks_ahead(mixed * chains, executor.threads)  # in training too
+    n_blocks = mixed * chains + blocks_ahead(mixed * chains, executor.threads, executor.local)
     stream, first = stream_and_hold(executor, blocks, chosen, n_blocks, chains > 1)
     started = (executor.call(_pick, read, seed, index, share, block) for index, block in stream)
     in_order = [*chosen[n_blocks:], *chosen[:n_blocks]]
@@ -293,7 +293,7 @@ class KernelTrainingLoop:
         mixed = blocks_mixed(len(blocks), blocks.nbytes, self.chains)
         groups = epoch_groups(len(blocks), mixed, self.seed, epoch, self.chains)
         groups = self.checkpoint.groups_left(groups, first_group) if self.checkpoint else groups
-        since, ahead = 0, blocks_ahead(mixed * self.chains, executor.threads)
+        since, ahead = 0, blocks_ahead(mixed * self.chains, executor.threads, executor.local)
         rounds = (executor, blocks, groups, self.chains, ahead, self.sample.blocks)
         for first, parts in stream_rounds(*rounds):
             last, tasks = first + len(parts), []

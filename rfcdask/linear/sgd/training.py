@@ -298,7 +298,7 @@ class TrainingLoop:
         self.history: History = []
         self.held_out = np.zeros(0)
         self.mixed = blocks_mixed(len(blocks), blocks.nbytes, config.chains)
-        self.ahead = blocks_ahead(self.mixed * config.chains, executor.threads)
+        self.ahead = blocks_ahead(self.mixed * config.chains, executor.threads, executor.local)
         self._held: dict[int, Handle] = {}  # blocks that the first epoch begins with
 
     def run(self, epochs: range, patience: int = 0, tol: float = 0.0) -> None:
