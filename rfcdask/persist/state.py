@@ -161,6 +161,8 @@ def check_state(model: Any, state: dict[str, Any]) -> None:
     names = state.get("columns_")
     if names is not None and np.shape(names) != sizes["p"]:
         raise ValueError("columns_ are not the names of all columns")
+    if "target_scale_" in state:
+        _check_units(state, np.size(state["intercept_"]))
     if "calibration_" in state:
         _check_calibration(state["calibration_"], state["coef_"].shape[0])
     if name == "JLFeatures":
@@ -198,6 +200,14 @@ def _check_shape(key: str, value: Any, letters: str, sizes: dict[str, tuple[Any,
         if side not in sizes.setdefault(letter, (side,)):
             raise ValueError(f"{key} has shape {shape}, which does not fit the other arrays")
         sizes[letter] = (side,)
+
+
+def _check_units(state: dict[str, Any], n_targets: int) -> None:
+    """Refuse units of targets that are not one mean and one scale above 0 for each."""
+    arrays = [np.asarray(state.get(key)) for key in ("target_mean_", "target_scale_")]
+    shaped = all(part.shape == (n_targets,) and part.dtype.kind == "f" for part in arrays)
+    if not (shaped and np.all(arrays[1] > 0)):
+        raise ValueError("target_mean_ and target_scale_ do not fit the other arrays")
 
 
 def _check_calibration(found: Any, n_outputs: int) -> None:

@@ -256,6 +256,32 @@ def test_rows_that_keep_coming_are_learned() -> None:
         model.partial_fit(X[:50], np.full(50, 7))
 
 
+@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize("size", [1, 1e-4])
+def test_a_fitted_regressor_learns_from_few_more_rows(
+    loaded: bool, size: float, tmp_path: Path
+) -> None:
+    """Their mean and spread say nothing of the targets that it was fitted on."""
+    X, y = wave(3000)
+    y = y * size
+    model = rf.KernelRegressor(60, gamma=1.0, epochs=20, random_state=0).fit(X, y)
+    if loaded:
+        rf.save(model, tmp_path / "model")
+        model = rf.load(tmp_path / "model")
+    largest = np.argsort(y)[-20:]
+    for rows in (largest[:1], largest):
+        model.partial_fit(X[rows], y[rows])
+        assert model.score(X, y) > 0.97
+
+
+def test_damaged_units_of_targets_are_refused(tmp_path: Path) -> None:
+    model = rf.KernelRegressor(10, **QUICK).fit(*wave(300))
+    model.target_scale_ = np.zeros(1)
+    rf.save(model, tmp_path / "model")
+    with pytest.raises(ValueError, match="target_mean_ and target_scale_ do not fit"):
+        rf.load(tmp_path / "model")
+
+
 @pytest.mark.parametrize("kind", ["numpy", "dask", "csr"])
 def test_values_that_are_not_finite_are_found(kind: str) -> None:
     X, y = checkerboard(600)

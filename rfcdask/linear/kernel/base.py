@@ -89,7 +89,7 @@ class FitConfig(NamedTuple):
 class KernelModel(EpochModel):
     """What classifier and regressor share; not for direct use."""
 
-    _private: ClassVar[tuple[str, ...]] = ("_last", "_units")
+    _private: ClassVar[tuple[str, ...]] = ("_last",)
     _parameter_constraints: ClassVar[dict[str, Any]] = COMMON_CONSTRAINTS | {
         "n_components": [POSITIVE_INTEGER],
         "kernel": [str, Kernel],
@@ -237,6 +237,7 @@ class KernelModel(EpochModel):
         coef, intercept = work.head(state.parameters)
         if read.classes is None:
             coef, intercept = coef * read.scale[:, None], intercept * read.scale + read.mean
+            self.target_mean_, self.target_scale_ = read.mean, read.scale
         self.coef_, self.intercept_ = coef, intercept
         self.alpha_, self.t_ = float(work.objective.alphas[0]), state.adam.step
         self._last = (work, state)

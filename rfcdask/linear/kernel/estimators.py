@@ -237,6 +237,8 @@ scoring, chains, checkpoint_every, progress
     ----------
     coef_ : array of shape (J,) or (n_targets, J)
     intercept_ : float or array of shape (n_targets,)
+    target_mean_, target_scale_ : arrays of shape (n_targets,)
+        By which targets are brought to mean 0 and variance 1, from the first rows on.
     features_, gamma_, alpha_, history_, trials_, n_iter_
         As in :class:`KernelClassifier`.
 
@@ -324,7 +326,7 @@ scoring, chains, checkpoint_every, progress
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> Self:
         """Go once over more rows, from where the last call ended.
 
-        Width and scale of the targets are those of the rows of the first call.
+        Width and scale of the targets are those of `fit`, or of the rows of the first call.
         """
         first = not hasattr(self, "coef_")
         matrix, target, weights = self._check_data(X, y, sample_weight, reset=first)
@@ -339,10 +341,9 @@ scoring, chains, checkpoint_every, progress
             read = BlockReader(first_rows(matrix))
             outputs = self._outputs(target)
             setting = self._setting(executor, blocks, read, seed, **outputs, more=True)
-            known = getattr(self, "_units", None)
-            setting = _standardised(setting, known)
-            self._units = (setting.read.mean, setting.read.scale)
-            self._learn_more(executor, setting)
+            known = hasattr(self, "target_scale_")  # not of models of earlier versions
+            units = (self.target_mean_, self.target_scale_) if known else None
+            self._learn_more(executor, _standardised(setting, units))
         if target.ndim == 1:
             self._flatten_outputs()
         return self
