@@ -274,6 +274,28 @@ def test_a_fitted_regressor_learns_from_few_more_rows(
         assert model.score(X, y) > 0.97
 
 
+@pytest.mark.parametrize("loaded", [False, True])
+def test_settings_of_the_next_call_hold(loaded: bool, tmp_path: Path) -> None:
+    X, y = checkerboard(600)
+
+    def next_call(**changed: Any) -> rf.KernelClassifier:
+        model = rf.KernelClassifier(10, **QUICK, alphas=[1.0, 1e-3]).fit(X, y)
+        assert model.alpha_ == 1e-3
+        if loaded:
+            rf.save(model, tmp_path / str(changed))
+            model = rf.load(tmp_path / str(changed))
+        return model.set_params(**changed).partial_fit(X, y)
+
+    as_before = next_call()
+    assert as_before.alpha_ == 1e-3  # what rows held out had chosen
+    changes = {"loss": "hinge", "alpha": 0.1, "batch_size": 7, "step_size": 0.1}
+    for name, value in (changes | {"learn_features": False}).items():
+        more = {"alphas": None} if name == "alpha" else {}
+        other = next_call(**{name: value}, **more)
+        assert not np.array_equal(other.coef_, as_before.coef_), name
+        assert other.alpha_ == (value if name == "alpha" else 1e-3)
+
+
 def test_damaged_units_of_targets_are_refused(tmp_path: Path) -> None:
     model = rf.KernelRegressor(10, **QUICK).fit(*wave(300))
     model.target_scale_ = np.zeros(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
@@ -147,6 +148,11 @@ class KernelModel(EpochModel):
             return ALPHAS if n_held else (ALPHA,)
         return (self.alpha,)
 
+    def _alpha_of_calls(self) -> float:
+        """Return the penalty of `partial_fit`: the chosen one, where there was a choice."""
+        chosen = self.alphas is not None or self.alpha == "auto"
+        return float(getattr(self, "alpha_", self._alphas(0)[0]) if chosen else self.alpha)
+
     def _setting(
         self,
         executor: Executor,
@@ -173,8 +179,8 @@ class KernelModel(EpochModel):
         sample = draw_sample(executor, blocks, read, seed, n_rows, n_held, self.chains)
         batch = int(np.clip(n // 200, 32, 256)) if self.batch_size == "auto" else self.batch_size
         epochs = default_epochs(n) if self.epochs == "auto" else self.epochs
-        alphas = self._alphas(0 if more else n_held)
-        made = Objective(alphas=alphas[:1] if more else alphas, **objective)
+        alphas = (self._alpha_of_calls(),) if more else self._alphas(n_held)
+        made = Objective(alphas=alphas, **objective)
         return FitConfig(blocks, read, sample, made, seed, batch, epochs)
 
     def _fit_blocks(
@@ -328,8 +334,7 @@ class KernelModel(EpochModel):
 
     def _learn_more(self, executor: Executor, setting: FitConfig) -> None:
         """Go once over new blocks from where the last call ended."""
-        last = getattr(self, "_last", None)
-        work, state = self._continued(setting) if last is None else last
+        work, state = self._continued(setting)
         calls = getattr(self, "n_calls_", 0)
         fixed = (work, setting.read, setting.sample, 1, 1, setting.seed)
         run = KernelTrainingLoop(*fixed, chains=self.chains)
@@ -345,7 +350,17 @@ class KernelModel(EpochModel):
         self._keep(work, state._replace(loss=0.0, weight=0.0), 0, setting.read)
 
     def _continued(self, setting: FitConfig) -> tuple[OptimizerConfig, OptimizerState]:
-        """Return the training to go on with: of a loaded model, or a new one."""
+        """Return the training to go on with, as it is set now: of this model, or a new one."""
+        if hasattr(self, "_last"):
+            last, state = self._last
+            work = replace(
+                last,
+                objective=setting.objective,
+                batch=last.batch if self.batch_size == "auto" else setting.batch,
+                learn_features=bool(self.learn_features),
+                step_size=float(self.step_size),
+            )
+            return work, state
         if not hasattr(self, "coef_"):
             self.gamma_, self.seed_ = self._choose_gamma(setting), setting.seed
             return self._begin(setting, self.gamma_, 0)

@@ -196,7 +196,8 @@ class KernelClassifier(LinearClassifierMixin, KernelModel):
         """Go once over more rows, from where the last call ended.
 
         The first call needs `classes`, the labels of all calls; the width is chosen on its rows.
-        With ``alpha="auto"`` the penalty is 1e-5.
+        With ``alpha="auto"`` the penalty is the one that `fit` chose, else 1e-5. Loss, `alpha`,
+        `batch_size`, `step_size` and `learn_features` may change between calls.
         """
         first = not hasattr(self, "coef_")
         self._check_classes(classes, first)
