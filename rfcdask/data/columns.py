@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -219,6 +221,29 @@ def _say_missing(name: str, missing: list[str], left_out: list[str]) -> str:
     if pairs:
         remedy += f", or rename {', '.join(pairs)} if that is what is meant"
     return f"column {missing[0]!r} is missing from {name}{more}: {remedy}."
+
+
+def table_digest(record: Any) -> str:
+    """Return a short text that tells apart what was learned of two tables, and "" for none."""
+    if record is None:
+        return ""
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def check_encoding(found: str, known: str) -> None:
+    """Refuse rows of a store whose columns have the same names and other units than in `fit`."""
+    if found == known:
+        return
+    what = "were encoded by what was learned of another table than that of `fit`"
+    if not found or not known:
+        what = f"are {'an' if found else 'no'} encoded table, unlike those of `fit`"
+    remedy = "give columns of numbers alone, and nan='drop' for rows with gaps, to rfcdask.ingest"
+    if known:
+        remedy = (
+            "write them by rfcdask.ingest(..., columns=rfcdask.TableEncoder.of(DATASET)), with the "
+            "data set of `fit`, or fit a pipeline that begins with rfcdask.TableEncoder() on frames"
+        )
+    raise DataError(f"the rows of X {what}, so columns of one name have other units: {remedy}.")
 
 
 def training_data_record(dataset: Any, path: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 from dask.base import tokenize
 from dask.utils import format_bytes
 
-from rfcdask.data.columns import first_names, names_in_file, squares_kept
+from rfcdask.data.columns import first_names, names_in_file, squares_kept, table_digest
 from rfcdask.data.errors import DataError
 from rfcdask.data.reader import Reader
 from rfcdask.data.sample import Rows, choose_rows, fetch_rows, rows_name
@@ -83,7 +83,8 @@ class Dataset:
         chunks = (self.reader.sizes, (self.reader.n_columns,))
         meta = np.empty((0, 0), self.reader.dtype) if self._meta is None else self._meta
         names = tuple(self.columns or ())
-        known = {"columns": names} if 0 < sum(map(len, names)) <= MOST_NAMED else {}
+        known: dict[str, Any] = {"encoding": self._encoding}
+        known |= {"columns": names} if 0 < sum(map(len, names)) <= MOST_NAMED else {}
         name = rows_name(self.reader)
         return self._lazy(_read_block, name, chunks, self.reader.dtype, meta, **known)
 
@@ -123,6 +124,12 @@ class Dataset:
         names: list[str] | None = self.attrs.get("columns")
         return names
 
+    @property
+    def _encoding(self) -> str | None:
+        """What tells apart the tables by which stores were encoded; None for rows made of those."""
+        made = self.projection is not None or {"encoding", "standardized"} & self.attrs.keys()
+        return None if made else table_digest(self.attrs.get("table"))
+
     def take_columns(self, places: Sequence[int]) -> Dataset:
         """Return the data set with these columns alone, in this order, lazily.
 
@@ -138,7 +145,7 @@ class Dataset:
             return self
         kept = (key for key in ("columns", *_STATISTICS) if isinstance(self.attrs.get(key), list))
         chosen = {key: [self.attrs[key][place] for place in order] for key in kept}
-        attrs = self.attrs | chosen | {"n_columns": len(order)}
+        attrs = self.attrs | chosen | {"n_columns": len(order), "encoding": None}
         attrs.pop("table", None)  # these are no longer the columns of the table
         return Dataset(ColumnsReader(self.reader, order), attrs, meta=self._meta)
 
@@ -404,7 +411,9 @@ def _whole(name: str, value: Any) -> int:
 _STATISTICS = ("mean", "variance", "min", "max", "scale")
 
 
-def _read_block(reader: Reader, block_id: tuple[int, ...], columns: Any = None) -> Any:
+def _read_block(
+    reader: Reader, block_id: tuple[int, ...], columns: Any = None, encoding: Any = None
+) -> Any:
     return reader.block(block_id[0])
 
 

@@ -19,7 +19,7 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 from scipy import sparse
 
-from rfcdask.data.columns import match_columns, quoted
+from rfcdask.data.columns import check_encoding, match_columns, quoted
 from rfcdask.data.errors import DataError
 from rfcdask.data.reader import Reader
 from rfcdask.execution.cluster import current_client, local_threads
@@ -258,10 +258,15 @@ def lazy_column(y: Any) -> Any:
 def columns_by_name(estimator: Any, X: Any, *, reset: bool = False) -> Any:
     """Return the lazy rows of a store, or a frame, with columns in the order of those of `fit`.
 
-    With `reset` the estimator learns the names of a store. Those of frames scikit-learn learns, and
-    compares with other frames. All other arrays have none, and are as they are.
+    With `reset` the estimator learns the names of a store, and by which table it was encoded. The
+    names of frames scikit-learn learns, and compares with other frames. All other arrays have none,
+    and are as they are.
     """
-    stored = names_in_store(X)
+    stored, encoding = names_in_store(X), encoding_of_store(X)
+    if encoding is not None and reset:
+        estimator.encoding_ = encoding
+    elif encoding is not None and hasattr(estimator, "encoding_"):
+        check_encoding(encoding, estimator.encoding_)
     if stored is not None and reset:
         estimator.columns_ = np.array(stored)
     if reset or not names_are_compared(estimator, X):
@@ -282,6 +287,11 @@ def names_in_store(X: Any) -> list[str] | None:
     """Return the names of the columns of a store's lazy rows."""
     names = None if reader_of(X) is None else layer_options(X).get("columns")
     return None if names is None else list(names)
+
+
+def encoding_of_store(X: Any) -> str | None:
+    """Return by which table a store's lazy rows were encoded: "" for none, None for other rows."""
+    return None if reader_of(X) is None else layer_options(X).get("encoding")
 
 
 def names_are_compared(estimator: Any, X: Any) -> bool:

@@ -125,7 +125,7 @@ class KernelModel(EpochModel):
             gamma=self.gamma_,
             random_state=self.seed_,
         )
-        for name in ("feature_names_in_", "columns_"):
+        for name in ("feature_names_in_", "columns_", "encoding_"):
             if hasattr(self, name):
                 setattr(made, name, getattr(self, name))
         return made

@@ -385,3 +385,42 @@ def test_standardized_rows_keep_no_encoding_of_their_table(files: Path, tmp_path
         assert found.columns == (stored.columns if name == "plain" else None)
         with pytest.raises(DataError, match="not made from a table"):
             rf.TableEncoder.of(found)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_rows_that_another_table_encoded_are_refused(tmp_path: Path, saved: bool) -> None:
+    """Each table standardizes its dates and numbers by itself, under the same names."""
+    days = pd.date_range("2020-01-01", periods=400, freq="D")
+    table = pd.DataFrame({"day": days, "size": np.arange(400.0)})
+    table["late"] = np.where(table["size"] > 150, "yes", "no")
+    early, late = table[:300], table[100:]
+    data = rf.ingest(early, tmp_path / "early", label="late")
+    other = rf.ingest(late, tmp_path / "late", label="late")
+    assert data.columns == other.columns
+    model: Any = rf.SGDClassifier(random_state=0).fit(data.X, data.y)
+    if saved:
+        rf.save(model, tmp_path / "model")
+        model = rf.load(tmp_path / "model")
+    for call in (model.score, model.partial_fit):
+        with pytest.raises(DataError, match="learned of another table than that of `fit`"):
+            call(other.X, other.y)
+    part = data.split(0.5, 0)[1]
+    assert model.score(part.X, part.y) > 0.9
+    alike = rf.ingest(late, tmp_path / "alike", label="late", columns=rf.TableEncoder.of(data))
+    assert model.score(alike.X, alike.y) > 0.9
+    turned = alike.take_columns([*range(data.shape[1])][::-1])
+    assert model.score(turned.X, turned.y) > 0.9
+
+
+def test_numbers_as_they_are_and_an_encoded_table_are_told_apart(tmp_path: Path) -> None:
+    numbers = pd.DataFrame({"size": np.arange(300.0), "late": np.repeat(["no", "yes"], 150)})
+    gaps = numbers.assign(size=numbers["size"].where(numbers["size"] != 7))
+    plain = rf.ingest(numbers, tmp_path / "plain", label="late")
+    filled = rf.ingest(gaps, tmp_path / "filled", label="late")
+    model = rf.RidgeClassifier().fit(plain.X, plain.y)
+    with pytest.raises(DataError, match="are an encoded table, unlike those of `fit`"):
+        model.predict(filled.X)
+    without = rf.ingest(gaps, tmp_path / "without", label="late", nan="drop")
+    assert model.score(without.X, without.y) > 0.9
+    with pytest.raises(DataError, match="are no encoded table, unlike those of `fit`"):
+        rf.RidgeClassifier().fit(filled.X, filled.y).predict(plain.X)
