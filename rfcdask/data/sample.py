@@ -322,7 +322,9 @@ def _known_names(estimator: Any) -> list[str]:
 
 
 def require_same_columns(model: Any, other: Any) -> None:
-    """Refuse to merge sums over columns that have other names, or another order."""
+    """Refuse to merge sums over columns that have other names, another order or other units."""
+    if hasattr(model, "encoding_") and hasattr(other, "encoding_"):
+        check_encoding(other.encoding_, model.encoding_)
     for name in ("feature_names_in_", "columns_"):
         mine, theirs = getattr(model, name, None), getattr(other, name, None)
         if mine is not None and theirs is not None and list(mine) != list(theirs):

@@ -404,6 +404,8 @@ def test_rows_that_another_table_encoded_are_refused(tmp_path: Path, saved: bool
     for call in (model.score, model.partial_fit):
         with pytest.raises(DataError, match="learned of another table than that of `fit`"):
             call(other.X, other.y)
+    with pytest.raises(DataError, match="learned of another table than that of `fit`"):
+        rf.RidgeClassifier().fit(data.X, data.y).merge(rf.RidgeClassifier().fit(other.X, other.y))
     part = data.split(0.5, 0)[1]
     assert model.score(part.X, part.y) > 0.9
     alike = rf.ingest(late, tmp_path / "alike", label="late", columns=rf.TableEncoder.of(data))
