@@ -273,7 +273,7 @@ def _lazy_labels(X: Any, y: Any) -> Any:
     if y is None or isinstance(y, da.Array):
         return y
     labels = unmasked(y)
-    if labels.shape[0] != X.shape[0]:
+    if labels.shape[:1] != X.shape[:1]:
         return da.from_array(labels)  # the comparison of lengths will say so
     return da.from_array(labels, chunks=(X.chunks[0], *labels.shape[1:]))
 

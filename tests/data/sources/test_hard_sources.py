@@ -332,3 +332,23 @@ def test_two_colons_in_the_name_of_a_file_divide_nothing(tmp_path: Path) -> None
     table.to_csv(tmp_path / "wind::day.csv", index=False)
     found = rf.ingest(tmp_path / "wind::day.csv", tmp_path / "o.zarr")
     np.testing.assert_array_equal(found.X.compute(), A)
+
+
+@pytest.mark.parametrize("label", [3, np.int64(3), "target"])
+def test_the_label_of_a_lazy_array_is_no_column_of_it(label: Any, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"y has shape \(\): one label per row is needed"):
+        rf.ingest(da.from_array(A, chunks=50), tmp_path / "o.zarr", label=label)
+
+
+def test_labels_are_put_beside_a_lazy_frame_as_the_refusal_says(tmp_path: Path) -> None:
+    import dask.dataframe as dd
+
+    frame = dd.from_pandas(pd.DataFrame(A, columns=["a", "b", "c"]), npartitions=4)
+    with pytest.raises(
+        DataError, match=r"y from dask\.array in chunks of the rows"
+    ):
+        rf.ingest((frame, Y), tmp_path / "o.zarr")
+    chunks = tuple(frame.map_partitions(len).compute())
+    labelled = frame.assign(label=da.from_array(Y, chunks=(chunks,)))
+    found = rf.ingest(labelled, tmp_path / "o.zarr", label="label")
+    np.testing.assert_array_equal(found.y.compute(), Y)
