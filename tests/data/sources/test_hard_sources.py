@@ -344,9 +344,7 @@ def test_labels_are_put_beside_a_lazy_frame_as_the_refusal_says(tmp_path: Path) 
     import dask.dataframe as dd
 
     frame = dd.from_pandas(pd.DataFrame(A, columns=["a", "b", "c"]), npartitions=4)
-    with pytest.raises(
-        DataError, match=r"y from dask\.array in chunks of the rows"
-    ):
+    with pytest.raises(DataError, match=r"y from dask\.array in chunks of the rows"):
         rf.ingest((frame, Y), tmp_path / "o.zarr")
     chunks = tuple(frame.map_partitions(len).compute())
     labelled = frame.assign(label=da.from_array(Y, chunks=(chunks,)))
