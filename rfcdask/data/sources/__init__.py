@@ -215,8 +215,8 @@ def _is_zarr(fs: Any, root: str) -> bool:
 
 def detect_format(path: str) -> str:
     """Tell the format by the ending of the name, else by the first line."""
-    fs, root = file_system(path_text(path))
-    with reaching(path):
+    with reaching(path, *UNUSABLE):
+        fs, root = file_system(path_text(path))
         if _is_folder(fs, root):
             return "zarr"
     known = _known_format(root)

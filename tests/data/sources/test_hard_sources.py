@@ -18,7 +18,8 @@ import pytest
 from pyarrow import parquet as pq
 
 import rfcdask as rf
-from rfcdask.data.errors import DataError
+from rfcdask.data.errors import DataError, UnreachableError
+from rfcdask.data.sources import detect_format
 from rfcdask.data.sources.csv import sniff
 
 RNG = np.random.default_rng(0)
@@ -315,6 +316,10 @@ def test_a_file_within_an_archive_is_read_by_its_address(name: str, tmp_path: Pa
 def test_an_archive_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"zip://a\.csv::.*none\.zip cannot be opened"):
         rf.ingest(f"zip://a.csv::{tmp_path}/none.zip", tmp_path / "o.zarr")
+    (tmp_path / "text.zip").write_text("a,b\n1,2\n", encoding="utf-8")
+    for read in (detect_format, lambda url: rf.ingest(url, tmp_path / "o.zarr")):
+        with pytest.raises(UnreachableError, match=r"cannot be reached \(BadZipFile"):
+            read(f"zip://a.csv::{tmp_path}/text.zip")
 
 
 def test_an_address_of_a_local_file_is_its_path(tmp_path: Path) -> None:
