@@ -25,7 +25,7 @@ from rfcdask.cli.files import (
     whole_file,
 )
 from rfcdask.features import METHODS, NEIGHBOURS
-from rfcdask.persist.untrusted import redacted
+from rfcdask.persist.untrusted import faults_as, redacted
 from rfcdask.pipeline.folder import RESULTS_FORMAT, read_results
 from rfcdask.pipeline.settings import (
     COMPARING,
@@ -438,7 +438,9 @@ def report(results: str, page: str, overwrite: bool) -> None:
     from rfcdask.pipeline.report.page import render
 
     data = read_results(Path(results))
-    text = render(data)
+    damage = f"{results} does not hold results as they were written"
+    with faults_as(lambda why: ValueError(f"{damage} ({why}): give the results.json of a run.")):
+        text = render(data)
     with whole_file(page, overwrite=overwrite) as file:
         file.write(text)
     note(f"{page}: {len(text.encode()) / 1000:,.0f} kB")

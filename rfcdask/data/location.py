@@ -66,8 +66,37 @@ def is_url(path: str) -> bool:
     return "://" in path and not path.startswith(_LOCAL)
 
 
+def split_chain(path: str) -> tuple[str, str, str]:
+    """Return what stands before the name of a file, the name, and what comes after it in a chain.
+
+    Examples
+    --------
+    >>> split_chain("zip://a.csv::https://example.org/b.zip")
+    ('zip://', 'a.csv', '::https://example.org/b.zip')
+    >>> split_chain("simplecache::s3://bucket/a.csv")
+    ('simplecache::s3://', 'bucket/a.csv', '')
+    """
+    if not is_url(path):
+        return "", path, ""
+    protocol, _, rest = path.partition("://")
+    name, mark, after = rest.partition("::")
+    return f"{protocol}://", name, mark + after
+
+
+def file_system(path: str) -> tuple[Any, str]:
+    """Return the fsspec file system of a path or URL, and the path within it.
+
+    Of a local path it is that of this machine: '::' in it divides nothing and is part of a name.
+    """
+    if is_url(path):
+        fs, root = url_to_fs(path)
+        return fs, str(root)
+    here = fsspec.filesystem("file")
+    return here, str(here._strip_protocol(path))
+
+
 def path_text(path: Any, name: str = "the path") -> str:
-    """Return a path or URL as text, after making sure that it can be one.
+    """Return a path or URL as text, after making sure that it can be one; file:// is left out.
 
     Parameters
     ----------
@@ -79,6 +108,8 @@ def path_text(path: Any, name: str = "the path") -> str:
         text = os.fsdecode(path)
     except TypeError:
         text = ""
+    if text.startswith(_LOCAL):
+        text = text.partition("://")[2]
     if not text:
         raise DataError(f"{name} is {path!r}: give a path or a URL.")
     if "\0" in text:
@@ -117,7 +148,7 @@ class Location:
         """Make a location that means the same in every worker, whatever its directory."""
         text = path_text(path)
         if not is_url(text):
-            text = str(Path(text.rpartition("://")[2]).expanduser().absolute())
+            text = str(Path(text).expanduser().absolute())
         named = isinstance(options, Mapping) and all(isinstance(name, str) for name in options)
         if options is not None and not named:
             raise DataError(

@@ -22,7 +22,7 @@ from rfcdask.data import (
 )
 from rfcdask.data.dataset import describe_store
 from rfcdask.data.ingest import stays_sparse
-from rfcdask.data.location import Location, is_url
+from rfcdask.data.location import Location, is_url, path_text
 from rfcdask.data.sample import gather, gather_finite
 from rfcdask.data.sources import detect_format, expand, open_zarr, opened_source
 from rfcdask.data.sources.base import Labels, Survey
@@ -81,7 +81,7 @@ def absolute(source: str | os.PathLike[str] | None) -> str | None:
     """Return a path that means the same from any directory."""
     if source is None:
         return None
-    text = os.fspath(source)
+    text = path_text(source, "the source")
     return text if is_url(text) else str(Path(text).expanduser().absolute())
 
 

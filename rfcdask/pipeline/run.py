@@ -14,6 +14,7 @@ from typing import Any
 import dask.config
 
 from rfcdask._version import __version__
+from rfcdask.data.errors import DamagedStoreError
 from rfcdask.data.location import is_url, require_shared
 from rfcdask.data.sources import expand
 from rfcdask.execution.cluster import chosen_scheduler, connect, share_threads
@@ -136,6 +137,8 @@ def run_job(
                 with _opened(folder, begun, PHASES, where, threads, say, ignore_plan) as run:
                     write_results(run, _shown(where))
                     run.log(f"run done: {folder.final / folder.report.name}")
+            except OtherRunError:
+                raise  # something here is damaged, and says how it is made again
             except (ValueError, MemoryError) as error:
                 folder.refuse()  # what could be gone on with would be refused again
                 if folder.holds_results:
@@ -240,10 +243,8 @@ def _folder_of(out: str | os.PathLike[str], resume: bool, overwrite: bool) -> Ru
         if resume:
             folder = folder.to_resume
             if not folder.is_run:
-                raise FileNotFoundError(
-                    f"There is no run in {folder.path} to go on with: leave --resume out to begin "
-                    "one."
-                )
+                none = f"There is no run in {folder.path} to go on with"
+                raise FileNotFoundError(f"{none}: leave --resume out to begin one.")
             return folder
         folder.require_free(overwrite=overwrite)
         folder = folder.aside if folder.is_finished else folder
@@ -406,9 +407,21 @@ def _opened(
         require_shared(client, reads=[run.source or ""], writes=folder.path)
         run.log(f"rfcdask {__version__}: run begins on {_shown(where)}")
         remote = client if where not in ("local", "threads") else None
-        with MemoryMeter(remote) as meter, _logged(run):
+        with MemoryMeter(remote) as meter, _logged(run), _damage_of_store(folder):
             run_phases(run, phases, meter)
             yield run
+
+
+@contextmanager
+def _damage_of_store(folder: RunFolder) -> Iterator[None]:
+    """Say of the store that the run itself wrote how it is made again; nobody has a copy of it."""
+    try:
+        yield
+    except DamagedStoreError as error:
+        if not folder.data.exists():
+            raise
+        again = f"remove {folder.data} and {folder.phase(1, 'data')}, and call again"
+        raise OtherRunError(f"{error} Here {again} (rfcdask run with --resume).") from error
 
 
 def _shown(where: Any) -> str:

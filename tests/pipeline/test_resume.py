@@ -124,3 +124,25 @@ def stop_in_sample(folder: Path, source: Path) -> subprocess.Popen[str]:
     process.kill()
     process.communicate()
     return process
+
+
+def test_a_damaged_store_of_the_run_is_made_again_as_it_says(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+
+    def stop(line: str) -> None:
+        if "training on the features" in line:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_job(None, folder, settings=SMALL, scheduler="threads", say=stop)
+    store = folder / "data.zarr"
+    chunk = next(path for path in sorted((store / "X" / "c").rglob("*")) if path.is_file())
+    chunk.write_bytes(chunk.read_bytes() + b"x")
+    for _ in range(2):  # the first refusal left the damaged store to a second, also to --overwrite
+        with pytest.raises(OtherRunError, match=r"damaged.* remove \S+data\.zarr and \S+01-"):
+            run_job(None, folder, scheduler="threads", resume=True)
+    assert not (folder / "refused").exists()
+    shutil.rmtree(store)
+    (folder / "phases" / "01-data.json").unlink()
+    run_job(None, folder, scheduler="threads", resume=True)
+    assert comparable(results_of(folder)) == comparable(results_of(whole))

@@ -111,8 +111,8 @@ def ingest(
         several columns of an array, are targets to be predicted together, which are numbers.
     columns : "auto", mapping, path, TableEncoder or sequence of str
         How the columns of a table (CSV, Parquet, frame) are taken. A table of numbers without gaps
-        is written as it is; text, dates and missing values are encoded as numbers, as
-        :class:`rfcdask.TableEncoder` does, whose `columns` this takes: kinds by name, or a TOML
+        is written as it is; text, dates and missing values, and every dask DataFrame, are encoded
+        as :class:`rfcdask.TableEncoder` does, whose `columns` this takes: kinds by name, or a TOML
         file of them. A fitted encoder reads the table as the one it was fitted on. A list of names
         takes these columns alone, in this order. By default all but the label.
     shuffle : bool

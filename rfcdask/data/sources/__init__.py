@@ -14,11 +14,18 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import zarr
-from fsspec.core import url_to_fs
 
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DataError, faults_of
-from rfcdask.data.location import UNUSABLE, Location, is_url, path_text, reaching
+from rfcdask.data.location import (
+    UNUSABLE,
+    Location,
+    file_system,
+    is_url,
+    path_text,
+    reaching,
+    split_chain,
+)
 from rfcdask.data.sources.arrays import (
     ArrayRows,
     CsrFile,
@@ -168,11 +175,16 @@ def expand(source: Any) -> list[str]:
 
 
 def _expand_text(text: str) -> list[str]:
-    fs, root = url_to_fs(text)
-    prefix = text[: text.index("://") + 3] if is_url(text) else ""
+    prefix, marked, archive = split_chain(text)
+    try:
+        fs, root = file_system(text)
+    except FileNotFoundError as error:  # of the archive in which a file is looked for
+        raise DataError(f"{text} cannot be opened ({error}): give the path of a file.") from (
+            shown_cause(error)
+        )
     # An address of the web may have brackets around its server, and a query after a question mark.
-    web = prefix.startswith("http")
-    marked = text[len(prefix) :].partition("/")[2].partition("?")[0] if web else text
+    if prefix.startswith("http"):
+        marked = marked.partition("/")[2].partition("?")[0]
     if any(mark in marked for mark in "*?[") and not fs.exists(root):
         found, refusal = fs.glob(root), f"no file matches {text}."
     elif not fs.exists(root):
@@ -187,7 +199,7 @@ def _expand_text(text: str) -> list[str]:
         return [text if prefix else str(Path(text).expanduser().absolute())]
     if not found:
         raise DataError(refusal)
-    return [prefix + str(name) for name in sorted(found)]
+    return [f"{prefix}{name}{archive}" for name in sorted(found)]
 
 
 def _is_folder(fs: Any, root: str) -> bool:
@@ -203,11 +215,11 @@ def _is_zarr(fs: Any, root: str) -> bool:
 
 def detect_format(path: str) -> str:
     """Tell the format by the ending of the name, else by the first line."""
-    fs, root = url_to_fs(path_text(path))
-    with reaching(path):
+    with reaching(path, *UNUSABLE):
+        fs, root = file_system(path_text(path))
         if _is_folder(fs, root):
             return "zarr"
-    known = _known_format(path)
+    known = _known_format(root)
     if known is not None:
         return known
     for text in stream_lines(path):
@@ -261,7 +273,7 @@ def _lazy_labels(X: Any, y: Any) -> Any:
     if y is None or isinstance(y, da.Array):
         return y
     labels = unmasked(y)
-    if labels.shape[0] != X.shape[0]:
+    if labels.shape[:1] != X.shape[:1]:
         return da.from_array(labels)  # the comparison of lengths will say so
     return da.from_array(labels, chunks=(X.chunks[0], *labels.shape[1:]))
 

@@ -147,7 +147,7 @@ class DaskRows(Source):
 
 def _known(array: DaskArray, name: str) -> DaskArray:
     # Without chunk sizes nobody knows which row is which; finding them computes the array once.
-    found = array.compute_chunk_sizes() if np.isnan(array.shape[0]) else array
+    found = array.compute_chunk_sizes() if np.isnan(array.shape[:1]).any() else array
     return checked_blocks(found, name, masked=True)
 
 

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import fsspec
 import numpy as np
 
 from rfcdask.data.columns import Label, Names, choose_columns, label_names, several_are_numbers
 from rfcdask.data.errors import DataError, NotNumbersError, faults_of, missing_extra
+from rfcdask.data.location import is_url
 from rfcdask.data.sources.base import (
     BATCH_BYTES,
     LARGEST_EXACT,
@@ -20,7 +20,7 @@ from rfcdask.data.sources.base import (
     Survey,
     Tally,
 )
-from rfcdask.data.sources.text import FileSource, between
+from rfcdask.data.sources.text import FileSource, between, open_file
 from rfcdask.execution.progress import track
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
@@ -168,9 +168,13 @@ def _open(path: str) -> Any:
         from pyarrow import parquet
     except ImportError:
         raise missing_extra("pyarrow", "tables", "Reading Parquet") from None
-    source = fsspec.open(path, "rb").open() if "://" in path else path
     with faults_of(path, "Parquet file"):
-        return parquet.ParquetFile(source)
+        if not is_url(path):
+            return parquet.ParquetFile(path)
+        opened = open_file(path)
+        file = parquet.ParquetFile(opened.open())
+        file.opened = opened  # an archive around the file is open as long as its file system is
+        return file
 
 
 def _number_type(schemas: dict[str, Any], name: str) -> np.dtype[Any]:

@@ -356,7 +356,8 @@ def _with_labels(frame: Any, name: str, labels: Any) -> Any:
     if not isinstance(frame, pa.Table) or hasattr(labels, "dask"):
         raise DataError(
             "labels beside a frame must lie in memory with it: add them as a column, as by "
-            "frame.assign(label=y), and pass label='label'."
+            "frame.assign(label=y), of a dask DataFrame with y from dask.array in chunks of the "
+            "rows of its partitions, and pass label='label'."
         )
     values = np.asarray(labels)
     if values.ndim != 1 or len(values) != frame.num_rows:

@@ -19,14 +19,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import fsspec
 import numpy as np
-from fsspec.core import url_to_fs
+from fsspec.core import OpenFile
 from fsspec.utils import infer_compression
 
 from rfcdask.data.columns import first_names
 from rfcdask.data.errors import DataError
-from rfcdask.data.location import file_time
+from rfcdask.data.location import file_system, file_time, split_chain
 from rfcdask.data.sources.base import Batch, Source
 from rfcdask.kernels.arrays import Array
 from rfcdask.kernels.runtime import compiled
@@ -70,19 +69,31 @@ class Piece(NamedTuple):
 
 def is_compressed(path: str) -> bool:
     """Whether the name ends like that of a compressed file."""
-    return infer_compression(path) is not None
+    return _packing(path) is not None
+
+
+def _packing(path: str) -> str | None:
+    """Return how a file is packed, by its name: that of the file and not of an archive around."""
+    found: str | None = infer_compression(split_chain(path)[1])
+    return found
+
+
+def open_file(path: str, packed: str | None = None) -> OpenFile:
+    """Open a file, here or behind a URL, for reading bytes."""
+    fs, name = file_system(path)
+    return OpenFile(fs, name, "rb", compression=packed)
 
 
 def file_facts(path: str) -> dict[str, Any]:
     """Return name, size and time of a file, to recognise it by."""
-    fs, name = url_to_fs(path)
+    fs, name = file_system(path)
     info = fs.info(name)
     return {"path": path, "size": info["size"], "time": file_time(info)}
 
 
 def file_size(path: str) -> int:
     """Return the size of a file in bytes."""
-    fs, name = url_to_fs(path)
+    fs, name = file_system(path)
     return int(fs.size(name))
 
 
@@ -95,7 +106,7 @@ def plan_pieces(path: str, piece_bytes: int = PIECE_BYTES) -> list[Piece]:
 
 def read_piece(piece: Piece) -> tuple[int, Array]:
     """Read the lines that begin within a piece; return where the first begins, and the text."""
-    with fsspec.open(piece.path, "rb") as file:
+    with open_file(piece.path) as file:
         start = piece.start
         if start > 0:
             file.seek(start - 1)
@@ -133,10 +144,11 @@ def open_text(path: str) -> Iterator[Any]:
         FileNotFoundError,
     )
     with refusal:
-        if infer_compression(path) == "zip":
+        packed = _packing(path)
+        if packed == "zip":
             _require_one_file(path)
-        make = _DECODERS.get(infer_compression(path))
-        with fsspec.open(path, "rb", compression=None if make else "infer") as file:
+        make = _DECODERS.get(packed)
+        with open_file(path, None if make else packed) as file:
             yield io.BufferedReader(_Streams(file, make), PACKED_BYTES) if make else file
 
 
@@ -182,7 +194,7 @@ class _Streams(io.RawIOBase):
 
 def _require_one_file(path: str) -> None:
     """Refuse a .zip archive of several files, of which only the first would be read."""
-    with fsspec.open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+    with open_file(path) as file, zipfile.ZipFile(file) as archive:
         names = archive.namelist()
     if len(names) != 1:
         raise DataError(
@@ -217,7 +229,7 @@ def python_float(text: str | bytes) -> float:
 def count_lines(path: str, stop: int) -> int:
     """Return how many line ends there are before a byte of a plain file."""
     found = 0
-    with fsspec.open(path, "rb") as file:
+    with open_file(path) as file:
         while stop > 0 and (text := file.read(min(stop, PIECE_BYTES))):
             found += text.count(b"\n")
             stop -= len(text)

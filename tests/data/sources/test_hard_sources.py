@@ -18,7 +18,8 @@ import pytest
 from pyarrow import parquet as pq
 
 import rfcdask as rf
-from rfcdask.data.errors import DataError
+from rfcdask.data.errors import DataError, UnreachableError
+from rfcdask.data.sources import detect_format
 from rfcdask.data.sources.csv import sniff
 
 RNG = np.random.default_rng(0)
@@ -290,3 +291,67 @@ def test_refusing_numpy_files_at_urls_shows_no_secrets(tmp_path: Path, name: str
         with pytest.raises(DataError, match="copy it there first") as refused:
             rf.ingest(source, tmp_path / "o.zarr", label=label)
         assert "secret" not in str(refused.value)
+
+
+def packed_files(folder: Path) -> tuple[pd.DataFrame, Path]:
+    """Return a table, and an archive with it as CSV, packed CSV and Parquet."""
+    table = pd.DataFrame(A, columns=["a", "b", "c"]).assign(y=Y)
+    table.to_csv(folder / "a.csv", index=False)
+    table.to_csv(folder / "g.csv.gz", index=False)
+    table.to_parquet(folder / "p.parquet")
+    with zipfile.ZipFile(folder / "all.csv.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("a.csv", "g.csv.gz", "p.parquet"):
+            archive.write(folder / name, name)
+    return table, folder / "all.csv.zip"
+
+
+@pytest.mark.parametrize("name", ["a.csv", "*.csv", "g.csv.gz", "p.parquet"])
+def test_a_file_within_an_archive_is_read_by_its_address(name: str, tmp_path: Path) -> None:
+    _, archive = packed_files(tmp_path)
+    found = rf.ingest(f"zip://{name}::{archive}", tmp_path / "o.zarr")
+    np.testing.assert_array_equal(found.X.compute(), A)
+    np.testing.assert_array_equal(found.y.compute(), Y)
+
+
+def test_an_archive_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"zip://a\.csv::.*none\.zip cannot be opened"):
+        rf.ingest(f"zip://a.csv::{tmp_path}/none.zip", tmp_path / "o.zarr")
+    (tmp_path / "text.zip").write_text("a,b\n1,2\n", encoding="utf-8")
+    for read in (detect_format, lambda url: rf.ingest(url, tmp_path / "o.zarr")):
+        with pytest.raises(UnreachableError, match=r"cannot be reached \(BadZipFile"):
+            read(f"zip://a.csv::{tmp_path}/text.zip")
+
+
+def test_an_address_of_a_local_file_is_its_path(tmp_path: Path) -> None:
+    packed_files(tmp_path)
+    for name in ("a.csv", "g.csv.gz", "p.parquet", "*.csv"):
+        found = rf.ingest(f"file://{tmp_path}/{name}", tmp_path / "o.zarr", overwrite=True)
+        np.testing.assert_array_equal(found.X.compute(), A)
+    with pytest.raises(DataError, match="give a path or a URL"):
+        rf.open_dataset("file://")
+
+
+def test_two_colons_in_the_name_of_a_file_divide_nothing(tmp_path: Path) -> None:
+    table, _ = packed_files(tmp_path)
+    (tmp_path / "wind").write_text("a,y\n1,0\n2,1\n", encoding="utf-8")  # this one was read
+    table.to_csv(tmp_path / "wind::day.csv", index=False)
+    found = rf.ingest(tmp_path / "wind::day.csv", tmp_path / "o.zarr")
+    np.testing.assert_array_equal(found.X.compute(), A)
+
+
+@pytest.mark.parametrize("label", [3, np.int64(3), "target"])
+def test_the_label_of_a_lazy_array_is_no_column_of_it(label: Any, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"y has shape \(\): one label per row is needed"):
+        rf.ingest(da.from_array(A, chunks=50), tmp_path / "o.zarr", label=label)
+
+
+def test_labels_are_put_beside_a_lazy_frame_as_the_refusal_says(tmp_path: Path) -> None:
+    import dask.dataframe as dd
+
+    frame = dd.from_pandas(pd.DataFrame(A, columns=["a", "b", "c"]), npartitions=4)
+    with pytest.raises(DataError, match=r"y from dask\.array in chunks of the rows"):
+        rf.ingest((frame, Y), tmp_path / "o.zarr")
+    chunks = tuple(frame.map_partitions(len).compute())
+    labelled = frame.assign(label=da.from_array(Y, chunks=(chunks,)))
+    found = rf.ingest(labelled, tmp_path / "o.zarr", label="label")
+    np.testing.assert_array_equal(found.y.compute(), Y)

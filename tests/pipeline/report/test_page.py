@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rfcdask.cli import main
 from rfcdask.pipeline.report.page import SECTIONS as MAKERS
 from rfcdask.pipeline.report.page import render
 from tests.pipeline.report import samples
@@ -290,3 +293,14 @@ def test_numbers_are_drawn_against_what_is_predicted() -> None:
     assert "gradient boosting on a sample (scikit-learn), 50,000 rows 0.790" in shown
     assert "Predicted against true values" in shown
     assert "accura" not in shown.lower()
+
+
+@pytest.mark.parametrize("part", ["comparison", "targets"])
+@pytest.mark.parametrize("value", [5, "text", [1], {"a": 1}])
+def test_results_that_were_edited_are_named(part: str, value: Any, tmp_path: Path) -> None:
+    edited = tmp_path / "results.json"
+    edited.write_text(json.dumps(samples.results(**{part: value})), encoding="utf-8")
+    found = CliRunner().invoke(main, ["report", str(edited), str(tmp_path / "page.html")])
+    assert found.exit_code == 2
+    assert f"Error: {edited} does not hold results as they were written" in found.output
+    assert not (tmp_path / "page.html").exists()
