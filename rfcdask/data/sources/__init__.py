@@ -179,6 +179,8 @@ def _expand_text(text: str) -> list[str]:
     try:
         fs, root = file_system(text)
     except FileNotFoundError as error:  # of the archive in which a file is looked for
+        if is_url(archive.removeprefix("::")):
+            raise  # a server that does not answer is said to have no such file
         raise DataError(f"{text} cannot be opened ({error}): give the path of a file.") from (
             shown_cause(error)
         )
@@ -215,8 +217,9 @@ def _is_zarr(fs: Any, root: str) -> bool:
 
 def detect_format(path: str) -> str:
     """Tell the format by the ending of the name, else by the first line."""
+    name = path_text(path)
     with reaching(path, *UNUSABLE):
-        fs, root = file_system(path_text(path))
+        fs, root = file_system(name)
         if _is_folder(fs, root):
             return "zarr"
     known = _known_format(root)
