@@ -26,6 +26,7 @@ from rfcdask.data.ingest.destination import (
     is_finished,
     only_writer,
     prepare,
+    same_source,
 )
 from rfcdask.data.ingest.shuffle import shuffle_blocks
 from rfcdask.data.layout import (
@@ -232,16 +233,12 @@ def ingest(
         plan = _plan(location, rows, survey, options, seed, mark)
         with destination_errors(location):
             files = prepare(plan, request, rows.projection)
-        if shuffle:
-            assert seed is not None  # drawn in `begin`
-            shuffle_blocks(plan, rows, survey, seed, progress, client)
-        else:
-            write_blocks(plan, rows, survey, progress, client)
-        if not rows.in_memory and redacted(rows.identity()) != request.source:
-            raise DataError(
-                f"{plan.source_name} was changed while it was read: ingest it again with "
-                "overwrite=True."
-            )
+        with same_source(plan, rows, request):
+            if shuffle:
+                assert seed is not None  # drawn in `begin`
+                shuffle_blocks(plan, rows, survey, seed, progress, client)
+            else:
+                write_blocks(plan, rows, survey, progress, client)
         with destination_errors(location):
             finish(plan, rows, survey, request, seed, files)
         if location != final:

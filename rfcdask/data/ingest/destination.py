@@ -188,6 +188,28 @@ class IngestRequest:
     options: dict[str, Any]
 
 
+@contextmanager
+def same_source(plan: WritePlan, rows: Source, request: IngestRequest) -> Iterator[None]:
+    """Refuse rows of a source that changes while they are read, also when reading fails of it."""
+    failed: Exception | None = None
+    try:
+        yield
+    except Exception as error:
+        failed = error
+    if not rows.in_memory:
+        try:
+            changed = redacted(rows.identity()) != request.source
+        except (FileNotFoundError, ValueError):  # removed, or half of it is written
+            changed = True
+        if changed:
+            raise DataError(
+                f"{plan.source_name} was changed while it was read: ingest it again with "
+                "overwrite=True."
+            ) from failed
+    if failed is not None:
+        raise failed
+
+
 def found_finished(location: Location, request: IngestRequest, *, overwrite: bool) -> bool:
     """Look at what is there: clear the way, or refuse; True when this very ingest is done.
 

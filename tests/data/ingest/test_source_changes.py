@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -16,6 +17,7 @@ import zarr
 import rfcdask as rf
 from rfcdask.data import DataError, StoreExistsError
 from rfcdask.data.ingest.blocks import WriteBlock
+from rfcdask.data.sources.arrays import ArrayRows
 
 
 def write_source(path, seed):
@@ -70,6 +72,28 @@ def test_a_source_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch
             rf.ingest(lazily(source), dest, **given)
     again = rf.ingest(lazily(source), dest, overwrite=True, **given)
     assert np.array_equal(again.X.compute(), zarr.open_array(source)[:])
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_source_that_is_removed_while_it_is_read_is_refused(tmp_path, monkeypatch, shuffle):
+    source, dest = str(tmp_path / "source.zarr"), tmp_path / "a.zarr"
+    write_source(source, 0)
+    read, calls = ArrayRows.read, []
+
+    def gone(self, *span):
+        calls.append(span)
+        if len(calls) == 3:  # the first call is the survey's
+            shutil.rmtree(source)
+        return read(self, *span)
+
+    given = {"block_size": 1200, "label": False, "shuffle": shuffle}
+    with monkeypatch.context() as patch:
+        patch.setattr(ArrayRows, "read", gone)
+        with pytest.raises(DataError, match=r"changed while it was read.*overwrite=True"):
+            rf.ingest(source, dest, **given)
+    X = write_source(source, 1)
+    again = rf.ingest(source, dest, overwrite=True, **given)
+    assert np.array_equal(np.sort(again.X.compute(), axis=0), np.sort(X, axis=0))
 
 
 @pytest.mark.parametrize("kind", ["name", "data set", "view", "lazy", "zarr"])
