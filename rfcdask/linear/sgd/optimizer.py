@@ -289,11 +289,14 @@ def fit_preconditioner(
     split = len(rows) if whole else max(1, len(rows) - len(rows) // 5)
     values, basis, rest = _spectrum(rows[:split])
     held_out = rows[split:] if split < len(rows) else rows
+    inside = np.square(held_out @ basis)
+    outside = np.maximum(np.square(held_out).sum(1) - inside.sum(1), 0.0).mean()
+    inside = inside.mean(0)
     damping = max(alpha, SMALLEST_EIGENVALUE * values[-1], np.finfo(float).tiny)
     for _ in range(12):
         inverse = 1.0 / (values + damping)
         base = inverse[0] if rest else 0.0
-        spread = _mean_square(held_out, basis, inverse, base)
+        spread = float(inside @ inverse + base * outside)  # the mean of z^T P z
         expected = float(values @ inverse) + rest * base
         if spread <= 2.0 * max(expected, 1.0):
             break
@@ -305,7 +308,9 @@ def _spectrum(rows: Array) -> tuple[Array, Array, float]:
     """Return leading eigenvalues (ascending) and vectors of the second moment; what is left."""
     m, n_features = rows.shape
     if n_features <= FULL_FEATURES + 1:
-        values, basis = scipy.linalg.eigh(rows.T @ rows / m)
+        # Half of a symmetric product, and the driver that is faster where all vectors are wanted.
+        moment = scipy.linalg.blas.dsyrk(1.0 / m, rows.T, lower=1)
+        values, basis = scipy.linalg.eigh(moment, driver="evd", overwrite_a=True)
         return np.maximum(values, 0.0), basis, 0.0
     rows = rows[: 4 * LEADING_DIRECTIONS]
     kept = min(LEADING_DIRECTIONS, len(rows))
@@ -315,13 +320,6 @@ def _spectrum(rows: Array) -> tuple[Array, Array, float]:
     values, left = values[good], left[:, good]
     basis = rows.T @ (left / np.sqrt(values * len(rows)))
     return values, basis, max(float(np.trace(gram) - values.sum()), 0.0)
-
-
-def _mean_square(rows: Array, basis: Array, inverse: Array, base: float) -> float:
-    """Return the mean of z^T P z."""
-    inside = np.square(rows @ basis)
-    outside = base * np.maximum(np.square(rows).sum(1) - inside.sum(1), 0.0)
-    return float(np.mean(inside @ inverse + outside))
 
 
 def _pack(basis: Array, inverse: Array, base: float, spread: float) -> Preconditioner:
