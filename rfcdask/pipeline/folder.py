@@ -11,6 +11,7 @@ import shutil
 import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,11 @@ class RunFolder:
     def is_run(self) -> bool:
         """Whether a run was ever begun here."""
         return self.begun.is_file()
+
+    @cached_property
+    def mark(self) -> str:
+        """What was asked for, as a checksum: files of a run that was asked for else are refused."""
+        return str(read_json(self.begun).get("checksum"))
 
     @property
     def is_finished(self) -> bool:
@@ -275,24 +281,27 @@ def read_json(path: Path, *needed: str) -> dict[str, Any]:
         return found
 
 
-def write_record(path: Path, data: dict[str, Any]) -> None:
-    """Write a JSON file of which :func:`read_record` says whether it was changed since."""
-    write_json(path, data | {"checksum": checksum_of(data)})
+def write_record(path: Path, data: dict[str, Any], mark: str = "") -> None:
+    """Write a JSON file of which :func:`read_record` says whether it was changed since.
+
+    `mark` is that of the run that it belongs to.
+    """
+    write_json(path, data | {"checksum": checksum_of(data, mark)})
 
 
-def read_record(path: Path, name: str | None = None) -> dict[str, Any]:
+def read_record(path: Path, mark: str, name: str | None = None) -> dict[str, Any]:
     """Read what :func:`write_record` wrote; `name` is that of the phase whose record it must be."""
     found = read_json(path, *(() if name is None else ("name", "product")))
     with damage_of(path):
-        known = found.pop("checksum", None)  # older records have none
-        if known not in (None, checksum_of(found)) or name not in (None, found.get("name")):
-            raise ValueError("it is not what was written")
+        known = found.pop("checksum", None)
+        if known != checksum_of(found, mark) or name not in (None, found.get("name")):
+            raise ValueError("it is not what this run wrote")
     return found
 
 
-def checksum_of(data: dict[str, Any]) -> str:
-    """Return what changes with any value of a JSON object."""
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+def checksum_of(data: dict[str, Any], mark: str = "") -> str:
+    """Return what changes with any value of a JSON object, and with the run it belongs to."""
+    return hashlib.sha256((json.dumps(data, sort_keys=True) + mark).encode()).hexdigest()
 
 
 def read_results(path: Path) -> dict[str, object]:

@@ -181,6 +181,8 @@ class Context:
         record = self.folder.phase(3, "sample")
         again = f"remove {record} and call again (rfcdask run with --resume) to make it again"
         with damage_of(path, again), open_npz(path) as stored:
+            if str(stored["run"]) != self.folder.mark:
+                raise ValueError("it is of another run")
             needed = Split._fields if self.compares else ("X",)
             found = {name: stored[name] for name in {*needed, *stored} & {*Split._fields}}
             return Split(**(dict.fromkeys(Split._fields) | found))
@@ -189,7 +191,7 @@ class Context:
         """Write the rows on which maps are chosen and compared."""
         there = {name: part for name, part in sample._asdict().items() if part is not None}
         with atomic_file(self.folder.sample) as file:
-            np.savez(file, **there)
+            np.savez(file, run=np.array(self.folder.mark), **there)
 
     def log(self, text: str) -> None:
         """Add a line with the time to the run's log."""
@@ -203,7 +205,7 @@ class Context:
             path = self.folder.phase(number, name)
             if not path.is_file():
                 return
-            self.done[name] = read_record(path, name)
+            self.done[name] = read_record(path, self.folder.mark, name)
 
 
 class MemoryMeter:
@@ -336,7 +338,7 @@ def run_phases(run: Context, phases: Sequence[Phase], meter: MemoryMeter) -> Non
             "peak_bytes": meter.lap(),
             "rows": phase.rows(run),
         }
-        write_record(run.folder.phase(number, phase.name), record)
+        write_record(run.folder.phase(number, phase.name), record, run.folder.mark)
         run.log(
             f"phase {phase.name}: done in {record['seconds']:.2f} s, "
             f"peak {record['peak_bytes'] / 2**20:.0f} MiB"

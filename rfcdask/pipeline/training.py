@@ -129,11 +129,11 @@ def compare_maps(run: Context) -> dict[str, Any]:
             if not _row_path(run, method, 0).is_file():
                 reporter.note(method)
                 row = measure_boosting(_chosen_by(run)[0], run.judge, run.settings.random_state)
-                write_record(_row_path(run, method, 0), plain(row))
+                write_record(_row_path(run, method, 0), plain(row), run.folder.mark)
             reporter.advance()
     pairs = [(method, size) for method in methods for size in sizes]
     pairs += [(method, 0) for method in others]
-    return {"rows": [read_record(_row_path(run, *pair)) for pair in pairs]}
+    return {"rows": [read_record(_row_path(run, *pair), run.folder.mark) for pair in pairs]}
 
 
 def _all_fitted(
@@ -192,7 +192,8 @@ def _measure(run: Context, method: str, size: int, fitted: Any, seconds: float) 
             n_points=ERROR_ROWS,
             more=more,
         )
-    write_record(_row_path(run, method, size), plain(row) | {"test_rows": len(data.labels)})
+    row["test_rows"] = len(data.labels)
+    write_record(_row_path(run, method, size), plain(row), run.folder.mark)
 
 
 def _fitted(run: Context, method: str, sizes: Sequence[int]) -> Iterator[tuple[int, Any, float]]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rfcdask._version import __version__
+from rfcdask.evaluation.compare import Split
 from rfcdask.persist.files import atomic_file
 from rfcdask.pipeline import run_job
 from rfcdask.pipeline.folder import (
@@ -133,17 +136,37 @@ def test_odd_records_of_a_run_are_named(tmp_path: Path, text: str) -> None:
 )
 def test_changed_records_of_a_run_are_named(tmp_path: Path, before: str, after: str) -> None:
     folder = RunFolder(tmp_path)
+    write_record(folder.begun, BEGUN)
     path = folder.phase(1, "score")
-    write_record(path, {"name": "score", "product": {"accuracy": 0.75, "größe": None}})
+    record = {"name": "score", "product": {"accuracy": 0.75, "größe": None}}
+    write_record(path, record, folder.mark)
     run = Context(folder, Settings(), None, None, lambda line: None)
     run.load_finished(["score"])
     assert run.product("score") == {"accuracy": 0.75, "größe": None}
     path.write_text(path.read_text().replace(before, after))
     with pytest.raises(OtherRunError, match=r"01-score\.json is damaged .*: remove it and call"):
         run.load_finished(["score"])
-    write_record(path, {"name": "train", "product": {}})  # whole, but that of another phase
+    write_record(path, record | {"name": "train"}, folder.mark)  # whole, but of another phase
     with pytest.raises(OtherRunError, match=r"01-score\.json is damaged .*: remove it and call"):
         run.load_finished(["score"])
+    write_record(path, record, RunFolder(tmp_path).mark + "0")  # whole, but of another run
+    with pytest.raises(OtherRunError, match=r"01-score\.json is damaged .*: remove it and call"):
+        run.load_finished(["score"])
+
+
+def test_a_sample_of_another_run_is_refused(tmp_path: Path) -> None:
+    runs = []
+    for seed in range(2):
+        folder = RunFolder(tmp_path / str(seed))
+        write_record(folder.begun, BEGUN | {"settings": {"random_state": seed}})
+        runs.append(Context(folder, Settings(random_state=seed), None, None, lambda line: None))
+        X, held_out = np.full((4, 2), seed), np.zeros((2, 2))
+        runs[-1].keep_sample(Split(X, np.zeros(4), held_out, np.zeros(2)))
+    shutil.copy(runs[1].folder.sample, runs[0].folder.sample)
+    assert runs[1].sample.X.tolist() == [[1, 1]] * 4
+    words = r"sample\.npz is damaged \(.*another run\): remove .*03-sample\.json and call"
+    with pytest.raises(OtherRunError, match=words):
+        _ = runs[0].sample
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"no archive", None])
