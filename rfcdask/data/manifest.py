@@ -12,7 +12,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass
 from functools import lru_cache
@@ -307,6 +308,34 @@ class CheckedStore(WrapperStore[Store]):
     ) -> list[Buffer | None]:
         """Return several parts, each of them checked."""
         return [await self.get(key, prototype, part) for key, part in key_ranges]
+
+
+def read_chunks(path: str, seal: Seal, first: int, count: int) -> Iterator[Array]:
+    """Yield the packed bytes of some chunks of a shard in a file, all that the seal says of them.
+
+    A chunk that was never written, of zeros, gives no bytes. A ValueError says what is wrong.
+    """
+    if not os.path.isfile(path):
+        raise ValueError("it is missing")
+    n_index = _index_bytes(len(seal.chunks))
+    with open(path, "rb", buffering=0) as file:
+        if (size := file.seek(0, os.SEEK_END)) != seal.size:
+            raise ValueError(f"it has {size} bytes, and {seal.size} were written")
+        file.seek(size - n_index)
+        tail = np.frombuffer(file.read(n_index), np.uint8)
+        starts, lengths, found = _parse_index(tail, len(seal.chunks))
+        if found != seal.index:
+            raise ValueError("its index is not the one that was written here")
+        for chunk in range(first, first + count):
+            if starts[chunk] == _ABSENT:
+                yield np.zeros(0, np.uint8)
+                continue
+            file.seek(min(int(starts[chunk]), size))
+            data = np.frombuffer(file.read(min(int(lengths[chunk]), size)), np.uint8)
+            total = _stored_sum(data)
+            if total != seal.chunks[chunk] or google_crc32c.value(data[:-4]) != total:
+                raise ValueError("its checksum is not that of the chunk that was written here")
+            yield data[:-4]
 
 
 def content_checksum(blocks: Iterable[tuple[Matrix, Array]], scale: float | None = None) -> int:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import zarr
+from numcodecs.zstd import decompress
 from scipy import sparse
 from zarr.buffer.cpu import NDBuffer
 
@@ -20,15 +21,13 @@ from rfcdask.data.manifest import (
     Manifest,
     damage_as,
     known_manifest,
+    read_chunks,
     same_manifest,
     shard_key,
 )
 from rfcdask.kernels.arrays import CSR, Array, IntArray
 from rfcdask.kernels.runtime import mapped_array
 from rfcdask.persist.untrusted import check_zarr
-
-PART_BYTES = 2**22
-"""Bytes that are read from a local store at a time."""
 
 
 class Reader(Protocol):
@@ -161,12 +160,10 @@ class StoreReader:
 
     def _read(self, name: str, block: int, local: IntArray | None = None) -> Array:
         array = open_array(self.location, name, self.fingerprint, self.has_manifest)
-        start = block * self.block_rows
-        stop = start + self.sizes[block]
         try:
             if local is None:
-                return self._read_rows(array, start, stop)
-            return np.asarray(_select(array, start + local))
+                return self._read_rows(array, name, block)
+            return np.asarray(_select(array, block * self.block_rows + local))
         except (OSError, MemoryError):
             raise  # of the file system, the network or the machine: nothing is known to be damaged
         except Exception as error:
@@ -174,23 +171,46 @@ class StoreReader:
                 same_manifest(self.location, self.fingerprint)
             raise _find_damage(self, name, block, error) from error
 
-    def _read_rows(self, array: Any, start: int, stop: int) -> Array:
-        """Read neighbouring rows into memory that the system gets back with the last reference.
+    def _read_rows(self, array: Any, name: str, block: int) -> Array:
+        """Read a block into memory that the system gets back with the last reference.
 
-        zarr reads all bytes that it is asked for, and decodes them into an array of its own, before
-        it copies them. From files, where a request costs little, it is asked for one part after
-        the other.
+        zarr holds all packed bytes of a block, and all its chunks decoded, before it copies them.
+        A shard in a file is read chunk after chunk here, in three fifths of the time.
         """
-        out = mapped_array((stop - start, *array.shape[1:]), array.dtype)
-        step = max(stop - start, 1)
-        if self.location.is_local:
-            part = max(PART_BYTES * step // max(out.nbytes, 1) // array.chunks[0], 1)
-            step = part * array.chunks[0]
-        for first in range(start, stop, step):
-            rows = slice(first, min(first + step, stop))
-            into: Any = out[rows.start - start : rows.stop - start]
-            array.get_basic_selection(rows, out=NDBuffer(into))
+        start = block * self.block_rows
+        out = mapped_array((self.sizes[block], *array.shape[1:]), array.dtype)
+        key, chunk = shard_key(name, self.shard(block)), array.chunks[0]
+        first = start - self.shard(block) * self.shard_rows
+        seal = None
+        if self.has_manifest and self.location.is_local and first % chunk == 0:
+            seal = known_manifest(self.location, self.fingerprint).seal(key)
+        if seal is None or not _is_packed_by_rows(array):
+            rows = slice(start, start + len(out))
+            array.get_basic_selection(rows, out=NDBuffer(out))  # type: ignore[arg-type]
+            return out
+        path, places = f"{self.location.url}/{key}", range(0, len(out), chunk)
+        chunks = read_chunks(path, seal, first // chunk, len(places))
+        for place, packed in zip(places, chunks, strict=True):
+            part = out[place : place + chunk]
+            if len(packed):
+                values = np.frombuffer(decompress(packed), array.dtype.newbyteorder("<"))
+                part[...] = values.reshape(array.chunks)[: len(part)]
+            else:
+                part[...] = array.fill_value
         return out
+
+
+def _is_packed_by_rows(array: Any) -> bool:
+    """Whether a chunk is whole rows, and is packed as those of stores are by default."""
+    first, *others = array.metadata.to_dict()["codecs"]
+    if others or first["name"] != "sharding_indexed" or array.chunks[1:] != array.shape[1:]:
+        return False
+    told = first["configuration"]
+    known = [codec["name"] for codec in told["codecs"]] == ["bytes", "zstd", "crc32c"]
+    index = [codec["name"] for codec in told["index_codecs"]] == ["bytes", "crc32c"]
+    orders = [told[part][0].get("configuration", {}) for part in ("codecs", "index_codecs")]
+    little = all(order.get("endian", "little") == "little" for order in orders)
+    return known and index and little and told["index_location"] == "end"
 
 
 def _select(array: Any, rows: IntArray) -> Any:

@@ -23,6 +23,7 @@ import mmap
 import os
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -176,6 +177,9 @@ _MMAP_THRESHOLD, _TRIM_THRESHOLD, _ARENA_MAX = -3, -1, -8  # their numbers in gl
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 LEAST_MAPPED = 2**22
 """Smallest array for which mapping memory anew costs little beside what fills it."""
+SPARE_BYTES = 2**25
+"""Bytes of mapped arrays that are kept for the next ones when they are let go."""
+_spare: list[mmap.mmap] = []
 ONE_HEAP = "MALLOC_ARENA_MAX"
 """The variable of glibc that lets all threads of a process share what they free, with 1."""
 
@@ -225,6 +229,7 @@ def available_cpus() -> int:
 
 def release_memory() -> None:
     """Return to the system what was freed: glibc keeps arrays of megabytes for each thread."""
+    _spare.clear()
     with suppress(AttributeError, OSError, TypeError):  # other C libraries have no such call
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -233,11 +238,20 @@ def mapped_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return an array of any content that is unmapped with its last reference, if it is large.
 
     glibc keeps arrays of up to 32 MiB when they are freed, for each thread; where blocks come and
-    go on several threads, that is as much again as the blocks themselves.
+    go on several threads, that is as much again as the blocks themselves. A few are kept here, for
+    all threads: the system fills new memory with zeros, a fifth of the time that a block takes.
     """
     size = math.prod(shape) * dtype.itemsize
     if size < LEAST_MAPPED:
         return np.empty(shape, dtype)
+    memory: Any = (ctypes.c_char * size).from_buffer(
+        found := _spare_memory(size) or _new_memory(size)
+    )
+    weakref.finalize(memory, _keep_spare, found).atexit = False
+    return np.frombuffer(memory, dtype).reshape(shape)
+
+
+def _new_memory(size: int) -> mmap.mmap:
     try:
         mapped = mmap.mmap(-1, size, **_PRIVATE)
     except OSError as error:
@@ -245,7 +259,23 @@ def mapped_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a system without them
             mapped.madvise(mmap.MADV_HUGEPAGE)  # as numpy does: a third of the time
-    return np.frombuffer(mapped, dtype).reshape(shape)
+    return mapped
+
+
+def _spare_memory(size: int) -> mmap.mmap | None:
+    for mapped in list(_spare):
+        if size <= len(mapped) <= 2 * size:
+            with suppress(ValueError):  # another thread has just taken it
+                _spare.remove(mapped)
+                return mapped
+    return None
+
+
+def _keep_spare(mapped: mmap.mmap) -> None:
+    _spare.append(mapped)
+    with suppress(IndexError):
+        while sum(map(len, list(_spare))) > SPARE_BYTES:
+            del _spare[0]
 
 
 @contextmanager

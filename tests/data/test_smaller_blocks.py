@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rfcdask as rf
-from rfcdask.data import layout, reader
+from rfcdask.data import layout, manifest, reader
 from rfcdask.data.generators import SyntheticReader
-from rfcdask.data.manifest import CheckedStore
+from rfcdask.data.manifest import Seal, read_chunks, seal_of
 from rfcdask.data.views import SLICE_AS_CHEAP, SmallerBlocksReader
 
 
@@ -58,15 +59,54 @@ def test_blocks_are_as_small_as_asked_for(tmp_path: Path) -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(2, 2000), st.integers(1, 400), st.integers(1, 2**14))
-def test_any_part_read_at_a_time_gives_the_same_rows(n: int, chunk: int, part: int) -> None:
-    X = np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32)
+@given(
+    st.integers(2, 2000),
+    st.integers(1, 400),
+    st.sampled_from(["f4", "f8", "i2", "u1"]),
+    st.sampled_from(["zstd", "zstd", "lz4", None]),
+    st.booleans(),
+)
+def test_blocks_of_any_shards_are_the_rows(
+    n: int, chunk: int, dtype: str, compressor: str | None, targets: bool
+) -> None:
+    X = np.random.default_rng(0).integers(0, 200, (n, 3)).astype(dtype)
+    X[n // 2 :] = 0  # chunks of zeros
+    y = np.arange(2.0 * n).reshape(n, 2) if targets else np.arange(n)
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as changed:
         changed.setattr(layout, "CHUNK_BYTES", chunk * 12)
-        changed.setattr(reader, "PART_BYTES", part)
-        stored = rf.ingest((X, np.arange(n)), f"{folder}/s.zarr", block_size="8 KiB")
+        place, given = f"{folder}/s.zarr", {"block_size": "8 KiB", "compressor": compressor}
+        stored = rf.ingest((X, y), place, task="regression", **given)
         np.testing.assert_array_equal(stored.X.compute(), X)
-        np.testing.assert_array_equal(stored.y.compute(), np.arange(n))
+        np.testing.assert_array_equal(stored.y.compute(), y)
+        np.testing.assert_array_equal(zarr.open_array(f"{place}/X", mode="r")[:], X)
+
+
+def test_chunks_of_zeros_that_were_never_written(tmp_path: Path) -> None:
+    """Stores of earlier versions have them."""
+    X = np.arange(12.0).reshape(6, 2)
+    X[2:4] = 0
+    packed = {"chunks": (2, 2), "shards": (6, 2), "compressors": layout.codecs("zstd")}
+    zarr.create_array(tmp_path / "a", data=X, **packed)
+    path = tmp_path / "a" / "c" / "0" / "0"
+    seal = seal_of(path.read_bytes(), 3)
+    found = list(read_chunks(str(path), seal, 0, 3))
+    assert [len(one) > 0 for one in found] == [True, False, True]
+    for size, words in ((0, "it has 0 bytes"), (None, "it is missing")):
+        path.unlink() if size is None else path.write_bytes(b"")
+        with pytest.raises(ValueError, match=words):
+            list(read_chunks(str(path), seal, 0, 3))
+
+
+def test_a_block_keeps_its_values_while_anything_refers_to_it(tmp_path: Path) -> None:
+    X = np.arange(3_000_000, dtype=np.float32).reshape(-1, 2)  # 12 MB in one block
+    rf.ingest(X, tmp_path / "s.zarr", label=False)
+    store = rf.open_dataset(tmp_path / "s.zarr").reader
+    part = store.block(0)[1000:1003]
+    place = store.block(0).ctypes.data
+    assert store.block(0).ctypes.data == place  # nobody has it any more
+    others = [store.block(0) * 0 for _ in range(3)]
+    np.testing.assert_array_equal(part, X[1000:1003])
+    assert not any(map(np.any, others))
 
 
 BLOCKS_LET_GO = """
@@ -105,18 +145,13 @@ def test_a_large_shard_is_read_in_equal_parts_and_once(
     X = np.random.default_rng(0).normal(size=(9000, 4)).astype(np.float32)
     monkeypatch.setattr(layout, "READ_BYTES", 2**13)  # a block of 2**16 bytes in eight parts
     rf.ingest((X, X[:, 0]), tmp_path / "s.zarr", block_size=2**16)
-    asked = []
+    asked: list[tuple[str, int]] = []
 
-    async def get(
-        self: CheckedStore, key: str, prototype: object, byte_range: object = None
-    ) -> object:
-        found = await real(self, key, prototype, byte_range)
-        if key.startswith(("X/c/", "y/c/")) and "Suffix" not in type(byte_range).__name__:
-            asked.append((key, byte_range))
-        return found
+    def read_chunks(path: str, seal: Seal, first: int, count: int) -> Iterator[np.ndarray]:
+        asked.extend((path, chunk) for chunk in range(first, first + count))
+        return manifest.read_chunks(path, seal, first, count)
 
-    real = CheckedStore.get
-    monkeypatch.setattr(CheckedStore, "get", get)
+    monkeypatch.setattr(reader, "read_chunks", read_chunks)
     opened = rf.open_dataset(tmp_path / "s.zarr")
     assert zarr.open_array(tmp_path / "s.zarr" / "X").shards[0] == 8 * opened.reader.block_rows
     *full, last = opened.X.chunks[0]
@@ -124,7 +159,7 @@ def test_a_large_shard_is_read_in_equal_parts_and_once(
     assert last <= 512
     np.testing.assert_array_equal(opened.X.compute(scheduler="sync"), X)
     np.testing.assert_array_equal(opened.y.compute(scheduler="sync"), X[:, 0])
-    assert len(asked) == len({str(one) for one in asked})
+    assert len(asked) == len({*asked}) == 2 * -(-9000 // 512)
     (tmp_path / "s.zarr" / "X" / "c" / "1" / "0").unlink()
     with pytest.raises(rf.data.DamagedStoreError, match="shard 1 of array X"):
         opened.X.blocks[9].compute(scheduler="sync")
