@@ -20,6 +20,7 @@ from typing import Any
 
 JSON_BYTES = 64 * 2**20  # most bytes of a JSON file
 CHUNK_BYTES = 512 * 2**20  # most bytes of one decoded chunk of a zarr array
+ZSTD_HEAD = 18  # most bytes before what zstd has packed
 MOST_EXPANSION = 10**6
 """How many times larger than on disk a zarr array may say it is: zeros that were never written."""
 _SMALL = 2**28
@@ -218,6 +219,36 @@ def check_blosc(head: bytes, stored: int, nbytes: int) -> None:
     raw, block, packed = (int.from_bytes(head[i : i + 4], "little") for i in (4, 8, 12))
     if packed != stored or raw > nbytes or (raw and not 0 < block <= 2**31):
         raise ValueError(f"a chunk has {stored:,} bytes and says that it has {packed:,}")
+
+
+def is_zstd(array: Any) -> bool:
+    """Whether chunks of format 3 are packed with zstd, to be seen by `check_zstd` first."""
+    from zarr.codecs import ShardingCodec, ZstdCodec
+
+    codecs = array.metadata.codecs
+    codecs = codecs[0].codecs if isinstance(codecs[0], ShardingCodec) else codecs
+    return any(isinstance(codec, ZstdCodec) for codec in codecs)
+
+
+def check_zstd(head: bytes, nbytes: int) -> None:
+    """Raise a ValueError for a chunk that does not say it has so many bytes: zstd makes them first.
+
+    What is no head of zstd at all (RFC 8878, 3.1.1.1) is left to the decoder, which refuses it.
+
+    Parameters
+    ----------
+    head : bytes
+        The first `ZSTD_HEAD` bytes of the chunk.
+    nbytes : int
+        Size of what it holds.
+    """
+    if len(head) < 6 or head[:4] != b"\x28\xb5\x2f\xfd":
+        return
+    kind, single, named = head[4] >> 6, head[4] >> 5 & 1, head[4] & 3
+    first, count = 6 - single + (0, 1, 2, 4)[named], (single, 2, 4, 8)[kind]
+    told = int.from_bytes(head[first : first + count], "little") + 256 * (count == 2)
+    if not count or told != nbytes:
+        raise ValueError(f"a chunk of {nbytes:,} bytes says that it has {told:,}")
 
 
 def _is_plain(codec: Any) -> bool:

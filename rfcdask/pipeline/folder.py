@@ -102,8 +102,12 @@ class RunFolder:
 
     @cached_property
     def mark(self) -> str:
-        """What was asked for, as a checksum: files of a run that was asked for else are refused."""
-        return str(read_json(self.begun).get("checksum"))
+        """What was asked for, as a checksum: files of a run that was asked for else are refused.
+
+        Empty where an older version began the run, whose files bear none.
+        """
+        begun = read_json(self.begun)
+        return str(begun.get("checksum")) if begun.get("marked") else ""
 
     @property
     def is_finished(self) -> bool:
@@ -293,7 +297,7 @@ def read_record(path: Path, mark: str, name: str | None = None) -> dict[str, Any
     """Read what :func:`write_record` wrote; `name` is that of the phase whose record it must be."""
     found = read_json(path, *(() if name is None else ("name", "product")))
     with damage_of(path):
-        known = found.pop("checksum", None)
+        known = found.pop("checksum", None if mark else checksum_of(found))  # old ones have none
         if known != checksum_of(found, mark) or name not in (None, found.get("name")):
             raise ValueError("it is not what this run wrote")
     return found

@@ -181,7 +181,7 @@ class Context:
         record = self.folder.phase(3, "sample")
         again = f"remove {record} and call again (rfcdask run with --resume) to make it again"
         with damage_of(path, again), open_npz(path) as stored:
-            if str(stored["run"]) != self.folder.mark:
+            if self.folder.mark not in ("", str(stored.get("run"))):
                 raise ValueError("it is of another run")
             needed = Split._fields if self.compares else ("X",)
             found = {name: stored[name] for name in {*needed, *stored} & {*Split._fields}}

@@ -298,6 +298,7 @@ def _begin(folder: RunFolder, source: Any, given: Mapping[str, Any]) -> dict[str
         "source": redacted(place),
         "identity": redacted(data),
         "settings": settings.to_dict(),
+        "marked": True,  # the checksum of this is part of those of all other records
     }
     write_record(folder.begun, begun)
     return begun | {"source": place}
@@ -401,8 +402,7 @@ def _opened(
     """Connect, do all phases that are not done yet, and give the run to whoever ends it."""
     again = f"go on with {folder.resume_command}"
     with disk_errors(folder.path, again), connect(where, **share_threads(where, threads)) as client:
-        said = say or (lambda line: None)
-        settings = Settings(**begun["settings"])
+        said, settings = say or (lambda line: None), Settings(**begun["settings"])
         run = Context(folder, settings, begun["source"], client, said, ignore_plan)
         require_shared(client, reads=[run.source or ""], writes=folder.path)
         run.log(f"rfcdask {__version__}: run begins on {_shown(where)}")

@@ -22,7 +22,7 @@ import rfcdask as rf
 from rfcdask.data import DamagedStoreError, DataError
 from rfcdask.data.layout import codecs
 from rfcdask.data.location import Location
-from rfcdask.data.manifest import KEY, Manifest, Shards, file_facts, seal_of
+from rfcdask.data.manifest import KEY, Manifest, Seal, Shards, file_facts, seal_of
 from rfcdask.data.reader import open_checked
 from rfcdask.kernels import runtime
 
@@ -530,3 +530,68 @@ def test_more_columns_than_memory_has_room_for(tmp_path):
     sign(path, 50, 0, n_values=rows.nnz)
     with pytest.raises(DamagedStoreError, match="a linear model of 1,000,000,000,000 columns"):
         rf.open_dataset(path)
+
+
+def rewritten(path, change):
+    """Change the bytes of the first chunk of X, or of all of its shard, and bind what comes out."""
+    shard, key = path / "X/c/0/0", path / KEY
+    manifest = Manifest.from_bytes(key.read_bytes())
+    seals = dict(manifest.shards)
+    n_chunks = seals["X"].chunks.shape[1]
+    data, seal = change(shard.read_bytes(), n_chunks)
+    shard.write_bytes(data)
+    others = [seals["X"].seal(block) for block in range(1, len(seals["X"].sizes))]
+    seals["X"] = Shards.of([seal, *others])
+    key.write_bytes(Manifest(manifest.n_rows, manifest.files, seals).to_bytes())
+
+
+def cut(size):
+    def change(data, n_chunks):
+        return data[:size], Seal(size, 0, (0,) * n_chunks)
+
+    return change
+
+
+def packed_as(first):
+    def change(data, n_chunks):
+        n_index = 16 * n_chunks + 4
+        chunk = first + google_crc32c.value(first).to_bytes(4, "little")
+        places = np.frombuffer(data[-n_index:-4], "<u8").copy()
+        places[:2] = len(data) - n_index, len(chunk)
+        index = places.tobytes()
+        index += google_crc32c.value(index).to_bytes(4, "little")
+        changed = data[:-n_index] + chunk + index
+        return changed, seal_of(changed, n_chunks)
+
+    return change
+
+
+HUGE = b"\x28\xb5\x2f\xfd\xe0" + (2**50).to_bytes(8, "little") + b"\x01\0\0"  # a frame of zstd
+
+
+@pytest.mark.parametrize("read", [lambda rows: rows.X.compute(), lambda rows: rows.rows([3])])
+@pytest.mark.parametrize(
+    "change", [cut(0), cut(3), packed_as(b""), packed_as(HUGE), packed_as(b"\x28\xb5\x2f\xfd\0\0")]
+)
+@pytest.mark.parametrize("place", ["local", "remote"])
+def test_shards_that_a_stranger_bound_are_refused(tmp_path, stored, change, read, place):
+    """A chunk that says it has a petabyte was a MemoryError, a short shard an OSError."""
+    path = tmp_path / "a.zarr"
+    rewritten(path, change)
+    where = path
+    if place == "remote":
+        where = f"memory://{tmp_path}/a.zarr"
+        memory = Location.of(where)
+        for file in (file for file in path.rglob("*") if file.is_file()):
+            memory.write(str(file.relative_to(path)), file.read_bytes())
+    with pytest.raises(DamagedStoreError, match=r"chunk 0 of array X .* is damaged"):
+        read(rf.open_dataset(where))
+
+
+def test_labels_that_are_not_in_the_manifest_are_no_zeros(tmp_path, stored):
+    key = tmp_path / "a.zarr" / KEY
+    manifest = Manifest.from_bytes(key.read_bytes())
+    bound = {"X": manifest.shards["X"]}
+    key.write_bytes(Manifest(manifest.n_rows, manifest.files, bound).to_bytes())
+    with pytest.raises(DamagedStoreError, match="not in the manifest"):
+        rf.open_dataset(tmp_path / "a.zarr").y.compute()

@@ -26,6 +26,7 @@ from rfcdask.pipeline.phases import Context
 from rfcdask.pipeline.settings import Settings
 
 BEGUN = {"format": 1, "rfcdask": __version__, "source": None, "identity": None, "settings": {}}
+MARKED = BEGUN | {"marked": True}
 
 
 def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_odd_records_of_a_run_are_named(tmp_path: Path, text: str) -> None:
 )
 def test_changed_records_of_a_run_are_named(tmp_path: Path, before: str, after: str) -> None:
     folder = RunFolder(tmp_path)
-    write_record(folder.begun, BEGUN)
+    write_record(folder.begun, MARKED)
     path = folder.phase(1, "score")
     record = {"name": "score", "product": {"accuracy": 0.75, "größe": None}}
     write_record(path, record, folder.mark)
@@ -154,11 +155,24 @@ def test_changed_records_of_a_run_are_named(tmp_path: Path, before: str, after: 
         run.load_finished(["score"])
 
 
+@pytest.mark.parametrize("checksum", [True, False])
+def test_records_and_sample_of_an_older_run_are_read(tmp_path: Path, checksum: bool) -> None:
+    """Its records have no checksum, or one without the mark of the run; its sample has no mark."""
+    folder, write = RunFolder(tmp_path), write_record if checksum else write_json
+    write(folder.begun, BEGUN)
+    write(folder.phase(1, "score"), {"name": "score", "product": {"accuracy": 0.75}})
+    run = Context(folder, Settings(), None, None, lambda line: None)
+    run.load_finished(["score"])
+    assert run.product("score") == {"accuracy": 0.75}
+    np.savez(folder.sample, **{name: np.zeros((4, 2)) for name in Split._fields})
+    assert run.sample.X.shape == (4, 2)
+
+
 def test_a_sample_of_another_run_is_refused(tmp_path: Path) -> None:
     runs = []
     for seed in range(2):
         folder = RunFolder(tmp_path / str(seed))
-        write_record(folder.begun, BEGUN | {"settings": {"random_state": seed}})
+        write_record(folder.begun, MARKED | {"settings": {"random_state": seed}})
         runs.append(Context(folder, Settings(random_state=seed), None, None, lambda line: None))
         X, held_out = np.full((4, 2), seed), np.zeros((2, 2))
         runs[-1].keep_sample(Split(X, np.zeros(4), held_out, np.zeros(2)))

@@ -229,11 +229,11 @@ def ingest(
         with destination_errors(location):
             drawn = shuffle or project is not None
             seed, mark = begin(location, request, random_state, drawn=drawn)
-        rows, survey = _survey(rows, asked, Journal(location), check)
-        plan = _plan(location, rows, survey, options, seed, mark)
-        with destination_errors(location):
-            files = prepare(plan, request, rows.projection)
-        with same_source(plan, rows, request):
+        with same_source(rows, request):
+            rows, survey = _survey(rows, asked, Journal(location), check)
+            plan = _plan(location, rows, survey, options, seed, mark)
+            with destination_errors(location):
+                files = prepare(plan, request, rows.projection)
             if shuffle:
                 assert seed is not None  # drawn in `begin`
                 shuffle_blocks(plan, rows, survey, seed, progress, client)

@@ -17,16 +17,16 @@ from zarr.storage import MemoryStore
 
 from rfcdask._version import __version__
 from rfcdask.data.columns import ColumnStats, merge_stats
-from rfcdask.data.errors import DamagedStoreError, DataError, StoreExistsError
+from rfcdask.data.errors import DamagedStoreError, DataError, StoreExistsError, UnreachableError
 from rfcdask.data.layout import FORMAT, SPARSE_FORMAT, Layout, create_arrays
-from rfcdask.data.location import Location
+from rfcdask.data.location import Location, reaching
 from rfcdask.data.manifest import KEY as MANIFEST
 from rfcdask.data.manifest import Manifest, Seal, Shards, file_facts
 from rfcdask.data.sources.base import Labels, Source, Survey
 from rfcdask.data.views import SparseProjection, draw_projection, save_projection
 from rfcdask.kernels.seeds import seed_of
 from rfcdask.persist.files import disk_errors, exclusive_lock, lock_path
-from rfcdask.persist.untrusted import redacted
+from rfcdask.persist.untrusted import redacted, shown_cause
 
 FOLDER = ".ingest"
 RUNS = f"{FOLDER}/runs"
@@ -189,23 +189,26 @@ class IngestRequest:
 
 
 @contextmanager
-def same_source(plan: WritePlan, rows: Source, request: IngestRequest) -> Iterator[None]:
+def same_source(rows: Source, request: IngestRequest) -> Iterator[None]:
     """Refuse rows of a source that changes while they are read, also when reading fails of it."""
     failed: Exception | None = None
     try:
         yield
     except Exception as error:
         failed = error
-    if not rows.in_memory:
-        try:
-            changed = redacted(rows.identity()) != request.source
-        except (FileNotFoundError, ValueError):  # removed, or half of it is written
-            changed = True
-        if changed:
-            raise DataError(
-                f"{plan.source_name} was changed while it was read: ingest it again with "
-                "overwrite=True."
-            ) from failed
+    changed = False
+    try:
+        with reaching(rows.names[0]):
+            changed = not rows.in_memory and redacted(rows.identity()) != request.source
+    except UnreachableError as error:  # whether it was changed cannot be said
+        failed = error if failed is None or isinstance(failed, FileNotFoundError) else failed
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # removed, or half written
+        changed = True
+    if changed:
+        raise DataError(
+            f"{', '.join(rows.names[:3])} was changed while it was read: ingest it again with "
+            "overwrite=True."
+        ) from failed and shown_cause(failed)
     if failed is not None:
         raise failed
 

@@ -6,6 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
+import traceback
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import dask.array as da
 import dask.dataframe as dd
@@ -16,8 +20,10 @@ import zarr
 
 import rfcdask as rf
 from rfcdask.data import DataError, StoreExistsError
+from rfcdask.data.errors import UnreachableError
 from rfcdask.data.ingest.blocks import WriteBlock
 from rfcdask.data.sources.arrays import ArrayRows
+from rfcdask.execution.progress import SilentReporter
 
 
 def write_source(path, seed):
@@ -94,6 +100,44 @@ def test_a_source_that_is_removed_while_it_is_read_is_refused(tmp_path, monkeypa
     X = write_source(source, 1)
     again = rf.ingest(source, dest, overwrite=True, **given)
     assert np.array_equal(np.sort(again.X.compute(), axis=0), np.sort(X, axis=0))
+
+
+@pytest.mark.parametrize("gone", [shutil.rmtree, lambda path: shutil.move(path, path + "-")])
+def test_a_source_that_goes_while_it_is_looked_at_is_said_to_have_changed(tmp_path, gone):
+    folder, dest = str(tmp_path / "texts"), tmp_path / "a.zarr"
+    table = pd.DataFrame({"a": np.arange(400.0), "b": np.arange(400) % 3})
+
+    def write():
+        os.mkdir(folder)
+        table.to_csv(f"{folder}/a.csv", index=False)
+
+    def progress(phase, total, unit):
+        if os.path.exists(folder):
+            gone(folder)
+        return SilentReporter()
+
+    write()
+    with pytest.raises(DataError, match=r"a\.csv was changed while it was read"):
+        rf.ingest(f"{folder}/a.csv", dest, label="b", progress=progress)
+    write()
+    assert len(rf.ingest(f"{folder}/a.csv", dest, label="b", overwrite=True)) == 400
+
+
+def test_a_source_whose_server_stops_is_not_said_to_have_changed(tmp_path):
+    table = pd.DataFrame({"a": np.arange(400.0), "b": np.arange(400) % 3})
+    table.to_csv(tmp_path / "a.csv", index=False)
+    serve = partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    with ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+
+        def stop(survey):
+            server.shutdown()
+            server.server_close()
+
+        source = f"http://me:word@127.0.0.1:{server.server_port}/a.csv"
+        with pytest.raises(UnreachableError, match=r"call again.*stays") as caught:
+            rf.ingest(source, tmp_path / "a.zarr", label="b", check=stop)
+    assert "word" not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.parametrize("kind", ["name", "data set", "view", "lazy", "zarr"])
