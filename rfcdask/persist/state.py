@@ -185,9 +185,9 @@ def check_state(model: Any, state: dict[str, Any]) -> None:
     if name in _SCALERS and not np.all(state.get("scale_", 1) != 0):
         raise ValueError("scale_ is zero")
     _check_shown(state)
-    names = state.get("columns_")
-    if names is not None and np.shape(names) != sizes["p"]:
-        raise ValueError("columns_ are not the names of all columns")
+    for key in ("columns_", "feature_names_in_"):
+        if state.get(key) is not None and np.shape(state[key]) != (state["n_features_in_"],):
+            raise ValueError(f"{key} are not the names of all columns")
     if "target_scale_" in state:
         _check_units(state, np.size(state["intercept_"]))
     if "calibration_" in state:
@@ -198,14 +198,22 @@ def check_state(model: Any, state: dict[str, Any]) -> None:
 
 def _check_shown(state: dict[str, Any]) -> None:
     """Refuse what is only shown, where showing it would fail."""
-    history = state.get("history_", [{}])
-    if not (isinstance(history, list) and history and all(isinstance(e, dict) for e in history)):
+    history = state.get("history_", [{"epoch": 0, "loss": 0}])
+    if not (isinstance(history, list) and history and all(map(_is_epoch, history))):
         raise ValueError("history_ is no list of what each epoch gave")
+    for key in ("n_iter_", "alpha_") if "history_" in state else ():
+        if type(state.get(key)) not in (int, float):
+            raise ValueError(f"{key} is {state.get(key)!r}")
     if not isinstance(state.get("error_path_", ()), tuple):
         raise ValueError("error_path_ is no path of errors")
     ratio = state.get("explained_variance_ratio_", np.zeros(1))
     if not isinstance(ratio, np.ndarray) or ratio.ndim != 1 or ratio.dtype.kind != "f":
         raise ValueError("explained_variance_ratio_ is no list of numbers")
+
+
+def _is_epoch(entry: Any) -> bool:
+    known = [entry.get(key) for key in ("epoch", "loss")] if isinstance(entry, dict) else [None]
+    return all(type(value) in (int, float) for value in known)
 
 
 def _n_outputs(classes: Any) -> tuple[int, ...]:
