@@ -269,6 +269,8 @@ def _steps(record: dict[str, Any], folder: Path) -> list[tuple[str, Path, str]]:
         if not _is_model(place) or _read_record(place / _JSON).get("checksum") != step["checksum"]:
             raise ValueError(f"{place.name} is missing or a step of another pipeline")
         steps.append((str(step["name"]), place, str(step["checksum"])))
+    if not steps:
+        raise ValueError("it is a pipeline without steps")
     return steps
 
 

@@ -249,3 +249,10 @@ def test_names_of_columns_are_one_for_each(saved: Path, names: Any) -> None:
     edit(saved, lambda r: r["state"].update(feature_names_in_={"strings": names}))
     with pytest.raises(ValueError, match="feature_names_in_ are not the names of all columns"):
         rf.load(saved)
+
+
+def test_a_pipeline_has_steps(tmp_path: Path) -> None:
+    rf.save(make_pipeline(rf.PCA(2)).fit(rows(sparse=False)), tmp_path / "model")
+    edit(tmp_path / "model", lambda r: r.update(steps=[]))
+    with pytest.raises(ValueError, match="it is a pipeline without steps"):
+        rf.load(tmp_path / "model")
