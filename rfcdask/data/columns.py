@@ -20,6 +20,8 @@ from rfcdask.persist.untrusted import redacted
 
 LABEL_NAMES = ("label", "target", "class", "y")
 MOST_SHOWN = 30
+MOST_CHARACTERS = 1000
+"""Of a class: numpy gives the label of every row of a block the room of the longest one."""
 MOST_COMPARED = 1000
 """Columns among which one with a similar name is looked for."""
 TILE_ROWS = 4096
@@ -114,6 +116,18 @@ def choose_labels(name: str, columns: Sequence[str], label: Any) -> int | tuple[
 def label_names(label: Label) -> list[str]:
     """Return the names of all targets."""
     return [] if label is None else [label] if isinstance(label, str) else list(label)
+
+
+def require_short(labels: Iterable[Any]) -> None:
+    """Refuse text that is too long for the name of a class."""
+    texts = (label for label in labels if isinstance(label, str | bytes))
+    longest = max(texts, key=len, default="")
+    if len(longest) > MOST_CHARACTERS:
+        raise DataError(
+            f"a label of {len(longest):,} characters begins with {longest[:20]!r}, and the most is "
+            f"{MOST_CHARACTERS:,}: choose another label column, look for a quote that is never "
+            "closed, or give the classes shorter names."
+        )
 
 
 def several_are_numbers(where: str, name: str) -> DataError:

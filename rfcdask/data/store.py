@@ -15,6 +15,7 @@ import numpy as np
 from dask.base import tokenize
 from scipy import sparse
 
+from rfcdask.data.columns import MOST_CHARACTERS
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DamagedStoreError, DataError, UnfinishedStoreError
 from rfcdask.data.layout import SPARSE_FORMAT, read_rows
@@ -305,6 +306,8 @@ def _check_values(reader: StoreReader, attrs: Mapping[str, Any]) -> None:
         _is_list(classes, labels) and classes and len(set(classes)) == len(classes)
     ):
         raise ValueError("classes is no list of different labels")
+    if max(map(len, reader.label_names or ()), default=0) > MOST_CHARACTERS:
+        raise ValueError(f"a class has more than {MOST_CHARACTERS:,} characters")
     if reader.label_names is not None and (reader.stored_label_dtype or "??")[1] not in "bui":
         raise ValueError("text labels are not stored as whole numbers")
     if scale is not None and (

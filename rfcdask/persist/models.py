@@ -39,7 +39,7 @@ from rfcdask.persist.files import (
     lock_path,
     require_flag,
 )
-from rfcdask.persist.state import check_state, decode, encode
+from rfcdask.persist.state import check_state, decode, encode, text_array
 from rfcdask.persist.untrusted import (
     check_zarr,
     faults_as,
@@ -269,6 +269,8 @@ def _steps(record: dict[str, Any], folder: Path) -> list[tuple[str, Path, str]]:
         if not _is_model(place) or _read_record(place / _JSON).get("checksum") != step["checksum"]:
             raise ValueError(f"{place.name} is missing or a step of another pipeline")
         steps.append((str(step["name"]), place, str(step["checksum"])))
+    if not steps:
+        raise ValueError("it is a pipeline without steps")
     return steps
 
 
@@ -353,7 +355,7 @@ def _write_array(group: zarr.Group, name: str, values: Array) -> Any:
         if not all(isinstance(item, (str, np.str_)) for item in values.ravel()):
             raise ValueError(f"{name} holds objects that cannot be saved without pickle.")
         listed = values.tolist()
-        if _strings(listed).tolist() != listed:  # numpy's text ends at its last sign that is no NUL
+        if text_array(listed).tolist() != listed:  # numpy's ends at its last sign that is no NUL
             raise ValueError(f"{name} holds text that ends in NUL, which would be lost.")
         return {"strings": listed}
     if values.dtype.kind not in "biuf":
@@ -398,7 +400,7 @@ def _read_value(value: dict[str, Any], folder: Path) -> Any:
     if "array" in value:
         return _read_array(folder, value)
     if "strings" in value:
-        return _strings(value["strings"])
+        return text_array(value["strings"])
     if "csr" in value:
         parts = [_read_value(part, folder) for part in value["csr"]]
         matrix = sp.csr_array(tuple(parts), shape=tuple(value["shape"]))
@@ -408,13 +410,6 @@ def _read_value(value: dict[str, Any], folder: Path) -> Any:
         fields = {name: _read_value(item, folder) for name, item in value["fields"].items()}
         return saved_class(value["tuple"])(**fields)
     return decode(value["value"])
-
-
-def _strings(values: Any) -> Array:
-    found = np.array(values)
-    if found.size and found.dtype.kind != "U":
-        raise ValueError(f"text was expected, and {found.dtype} was found")
-    return found
 
 
 def _read_array(folder: Path, value: dict[str, Any]) -> Array:

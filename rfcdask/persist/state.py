@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from rfcdask.kernels.arrays import Array
 from rfcdask.persist.untrusted import require_memory
 
 _LIST_BYTES = 2**26  # most bytes of an array that ``model.json`` itself holds
+_TEXT_BYTES = 2**28  # most bytes of an array of names
 
 
 def encode(name: str, value: Any) -> Any:
@@ -56,13 +58,38 @@ def decode(value: Any) -> Any:
 
 def _listed(values: Any, dtype: str) -> Array:
     """Return an array that was written as a list, unless its type makes it absurdly large."""
-    plain, kind = np.array(values), np.dtype(dtype)
+    plain, kind = _array_of(values), np.dtype(dtype)
     if kind.kind not in "biufcUS" or plain.size * kind.itemsize > _LIST_BYTES:
         raise ValueError(
             f"a list of {plain.size} values of type {dtype} is refused: numbers and text of at "
             f"most {_LIST_BYTES:,} bytes are read"
         )
     return plain.astype(kind)
+
+
+def text_array(values: Any) -> Array:
+    """Return an array of a list of text."""
+    found = _array_of(values)
+    if found.size and found.dtype.kind != "U":
+        raise ValueError(f"text was expected, and {found.dtype} was found")
+    return found
+
+
+def _array_of(values: Any) -> Array:
+    """Return an array of a list; numpy gives every text in it the room of the longest one."""
+    lengths = [len(leaf) if isinstance(leaf, str) else 0 for leaf in _leaves(values)]
+    size = 4 * len(lengths) * max(lengths, default=0)
+    if size > _TEXT_BYTES:
+        raise ValueError(
+            f"{len(lengths):,} texts of up to {max(lengths):,} characters take {size:,} bytes, the "
+            f"most is {_TEXT_BYTES:,}: give columns and classes shorter names"
+        )
+    return np.array(values)
+
+
+def _leaves(values: Any) -> Iterator[Any]:
+    for value in values if isinstance(values, list) else [values]:
+        yield from _leaves(value) if isinstance(value, list) else (value,)
 
 
 _COSINES = {"frequencies_": "pj", "phases_": "j", "weights_": "j"}
@@ -158,9 +185,9 @@ def check_state(model: Any, state: dict[str, Any]) -> None:
     if name in _SCALERS and not np.all(state.get("scale_", 1) != 0):
         raise ValueError("scale_ is zero")
     _check_shown(state)
-    names = state.get("columns_")
-    if names is not None and np.shape(names) != sizes["p"]:
-        raise ValueError("columns_ are not the names of all columns")
+    for key in ("columns_", "feature_names_in_"):
+        if state.get(key) is not None and np.shape(state[key]) != (state["n_features_in_"],):
+            raise ValueError(f"{key} are not the names of all columns")
     if "target_scale_" in state:
         _check_units(state, np.size(state["intercept_"]))
     if "calibration_" in state:
@@ -171,14 +198,22 @@ def check_state(model: Any, state: dict[str, Any]) -> None:
 
 def _check_shown(state: dict[str, Any]) -> None:
     """Refuse what is only shown, where showing it would fail."""
-    history = state.get("history_", [{}])
-    if not (isinstance(history, list) and history and all(isinstance(e, dict) for e in history)):
+    history = state.get("history_", [{"epoch": 0, "loss": 0}])
+    if not (isinstance(history, list) and history and all(map(_is_epoch, history))):
         raise ValueError("history_ is no list of what each epoch gave")
+    for key in ("n_iter_", "alpha_") if "history_" in state else ():
+        if type(state.get(key)) not in (int, float):
+            raise ValueError(f"{key} is {state.get(key)!r}")
     if not isinstance(state.get("error_path_", ()), tuple):
         raise ValueError("error_path_ is no path of errors")
     ratio = state.get("explained_variance_ratio_", np.zeros(1))
     if not isinstance(ratio, np.ndarray) or ratio.ndim != 1 or ratio.dtype.kind != "f":
         raise ValueError("explained_variance_ratio_ is no list of numbers")
+
+
+def _is_epoch(entry: Any) -> bool:
+    known = [entry.get(key) for key in ("epoch", "loss")] if isinstance(entry, dict) else [None]
+    return all(type(value) in (int, float) for value in known)
 
 
 def _n_outputs(classes: Any) -> tuple[int, ...]:

@@ -53,6 +53,8 @@ _SECRET = (
 _QUERY = re.compile(
     rf"([?&;](?:{_SECRET})=)[^&\s#;]+?(?=[\])'\"<>,.:]*(?:[&\s#;]|$))", re.IGNORECASE
 )
+# Dataverse and Google call a token just key; a short value, or one with a dot, may name a file.
+_KEY = re.compile(r"([?&;](?:subscription-)?key=)[\w-]{20,}(?![\w-]*[./%]\w)", re.IGNORECASE)
 
 
 @contextmanager
@@ -311,7 +313,7 @@ def redacted(value: Any) -> Any:
         # The last part of a URL alone, such as the name of a file, still has its query.
         bare = _SLASHED.sub(f"{HIDDEN}@", _AUTHORITY.sub(f"{HIDDEN}@", value))
         bare = _NUMBERED.sub(rf"\g<1>\g<2>{HIDDEN}@", bare)
-        return _QUERY.sub(rf"\g<1>{HIDDEN}", bare)
+        return _KEY.sub(rf"\g<1>{HIDDEN}", _QUERY.sub(rf"\g<1>{HIDDEN}", bare))
     if isinstance(value, dict):
         return {key: redacted(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

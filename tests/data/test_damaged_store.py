@@ -431,6 +431,12 @@ def test_a_whole_store_of_a_stranger_is_not_believed(tmp_path, name, value):
     """Its manifest binds what it says, so what it says must make sense."""
     path = tmp_path / "store"
     rf.ingest((np.arange(30.0).reshape(10, 3), np.arange(10) % 2), path)
+    seal_with(path, name, value)
+    with pytest.raises(DamagedStoreError, match=r"the metadata of .* damaged"):
+        rf.open_dataset(path)
+
+
+def seal_with(path, name, value):
     document = json.loads((path / "zarr.json").read_text())
     document["attributes"][name] = value
     data = json.dumps(document).encode()
@@ -438,7 +444,14 @@ def test_a_whole_store_of_a_stranger_is_not_believed(tmp_path, name, value):
     manifest = Manifest.from_bytes((path / KEY).read_bytes())
     files = {**manifest.files, "zarr.json": file_facts(data)}
     (path / KEY).write_bytes(Manifest(manifest.n_rows, files, manifest.shards).to_bytes())
-    with pytest.raises(DamagedStoreError, match=r"the metadata of .* damaged"):
+
+
+def test_a_class_of_a_stranger_is_no_long_text(tmp_path):
+    """Every row of a block would have its room."""
+    path = tmp_path / "store"
+    rf.ingest((np.arange(30.0).reshape(10, 3), np.array(["a", "b"] * 5)), path)
+    seal_with(path, "classes", ["a", "b" * 10**6])
+    with pytest.raises(DamagedStoreError, match="a class has more than 1,000 characters"):
         rf.open_dataset(path)
 
 

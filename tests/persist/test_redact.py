@@ -48,6 +48,8 @@ SIGNATURE = "5e1f9ab0"
         ("https://h/x?X-Amz-Signature=1f&id=3", "https://h/x?X-Amz-Signature=***&id=3"),
         ("https://h/x?id=3&sig=a%2Fb", "https://h/x?id=3&sig=***"),
         ("https://h/x?access_token=a", "https://h/x?access_token=***"),
+        (f"https://h/x?alt=media&key=AIza{'x' * 35}", "https://h/x?alt=media&key=***"),
+        ("h?key=8a1f3c2e-1b7d-4f0a-9c55-0d2e4b6a7f81. Next", "h?key=***. Next"),
         ("a.csv?X-Amz-Credential=a/b is empty", "a.csv?X-Amz-Credential=*** is empty"),
     ],
 )
@@ -59,6 +61,8 @@ def test_credentials_are_hidden(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "https://h/x?key=folder-with-a-long-name/a.csv",
+        "https://h/x?key=a-file-with-a-very-long-name.csv",
         "https://host:8080/a@b.csv",
         "s3://bucket/a:b@c.zarr",
         "http://example.org:8080/me@corp/x.csv",

@@ -187,6 +187,10 @@ def test_classes_that_could_not_be_loaded_are_not_saved(
         ("history_", {"value": 3}),
         ("history_", {"value": []}),
         ("history_", {"strings": ["a"]}),
+        ("history_", {"value": [{"items": [["epoch", 1.0]]}]}),
+        ("history_", {"value": [{"items": [["epoch", [1.0]], ["loss", 1.0]]}] * 2}),
+        ("n_iter_", {"value": None}),
+        ("alpha_", {"value": "x"}),
         ("error_path_", {"value": 3}),
         ("explained_variance_ratio_", {"value": None}),
         ("explained_variance_ratio_", {"strings": ["a"]}),
@@ -196,8 +200,9 @@ def test_classes_that_could_not_be_loaded_are_not_saved(
 def test_what_is_only_shown_is_looked_at_too(tmp_path: Path, key: str, value: Any) -> None:
     X = np.random.default_rng(0).normal(size=(60, 3))
     few = {"n_candidates": 20, "n_rows": 40, "refine": 0, "random_state": 0}
+    learner = rf.SGDClassifier(epochs=1, random_state=0)
     model: Any = {
-        "history_": rf.SGDClassifier(epochs=1, random_state=0),
+        **dict.fromkeys(("history_", "n_iter_", "alpha_"), learner),
         "error_path_": rf.CompressedFeatures(4, **few),
         "explained_variance_ratio_": rf.PCA(2),
         "gamma_": rf.JLFeatures(4, random_state=0),

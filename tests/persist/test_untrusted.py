@@ -229,3 +229,30 @@ def test_keys_of_very_many_parts_are_refused_at_once(tmp_path: Path, text: str) 
         read_toml(tmp_path / "deep.toml", 2**20)
     (tmp_path / "fine.toml").write_text("a." * 20 + "b = 1.5\n'x.y' = 'a.b'")
     assert read_toml(tmp_path / "fine.toml", 2**20)["x.y"] == "a.b"
+
+
+def long_text() -> list[str]:
+    return ["x" * 10**6, *map(str, range(100))]
+
+
+@pytest.mark.parametrize(
+    "value", [{"strings": long_text()}, {"value": {"list": long_text(), "dtype": "<U1"}}]
+)
+def test_one_long_text_does_not_make_all_of_them_long(saved: Path, value: Any) -> None:
+    edit(saved, lambda r: r["state"].update(columns_=value))
+    with pytest.raises(ValueError, match="101 texts of up to 1,000,000 characters"):
+        rf.load(saved)
+
+
+@pytest.mark.parametrize("names", ["abcde", [list("abcde")], list("abcd")])
+def test_names_of_columns_are_one_for_each(saved: Path, names: Any) -> None:
+    edit(saved, lambda r: r["state"].update(feature_names_in_={"strings": names}))
+    with pytest.raises(ValueError, match="feature_names_in_ are not the names of all columns"):
+        rf.load(saved)
+
+
+def test_a_pipeline_has_steps(tmp_path: Path) -> None:
+    rf.save(make_pipeline(rf.PCA(2)).fit(rows(sparse=False)), tmp_path / "model")
+    edit(tmp_path / "model", lambda r: r.update(steps=[]))
+    with pytest.raises(ValueError, match="it is a pipeline without steps"):
+        rf.load(tmp_path / "model")

@@ -324,13 +324,15 @@ def make_run(folder: Path) -> list[Files]:
     from rfcdask.linear.sgd.step import TrainingState
     from rfcdask.linear.sgd.training import Checkpoint
     from rfcdask.pipeline import run_job
+    from rfcdask.pipeline.folder import RunFolder
 
     X, y = rows_and_labels()
     few = {"rows": 400, "sizes": [4], "n_candidates": 12, "n_rows": 40, "refine": 0}
     few |= {"methods": ["random"], "method": "random"}
     out = folder / "run"
     run_job(None, out, settings=few, scheduler="threads", progress=False)
-    np.savez(out / "sample.npz", X=X, y=y, test=X, labels=y)
+    mark = np.array(RunFolder.at(out).mark)
+    np.savez(out / "sample.npz", run=mark, X=X, y=y, test=X, labels=y)
     history = [{"epoch": 1.0, "loss": 0.5}]
     Checkpoint(out / "training.npz", {"seed": 1}).save(TrainingState.zero(4, 1), 1, 2, history)
     files = folder_files(folder)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rfcdask.data.columns import NAMELESS, Names
+from rfcdask.data.columns import NAMELESS, Names, require_short
 from rfcdask.data.errors import DataError, NotNumbersError
 from rfcdask.kernels.arrays import Array, IntArray, is_sparse
 from rfcdask.kernels.runtime import compiled
@@ -100,6 +100,7 @@ class LabelTally:
                 one.add(column)
             self.join(LabelTally(targets=more))
             return
+        require_short(set(values.tolist()) if is_text(values) else ())
         try:
             found = np.unique(values.astype(str) if is_text(values) else values)
         except UnicodeDecodeError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from rfcdask.data.sources.text import FileSource, between, open_file
 from rfcdask.execution.progress import track
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
+_TEXTS = ("string", "large_string", "binary", "large_binary")
 
 
 class ParquetFiles(FileSource):
@@ -140,12 +141,46 @@ def _is_beyond_floats(column: Any) -> bool:
 def read_parquet(path: str, columns: list[str], rows: int) -> Iterator[Any]:
     """Yield some columns of a file in record batches of so many rows."""
     file, found = _open(path), 0
+    schema = file.schema_arrow
+    texts = [name for name in columns if str(schema.field(name).type) in _TEXTS]
+    file = _open(path, texts) if texts else file
     with faults_of(path, "Parquet file"):
         for batch in file.iter_batches(rows, columns=columns):
             found += batch.num_rows
-            yield batch
+            for part in _small_parts(batch):
+                yield _written_out(part, texts, schema)
         if found != file.metadata.num_rows:
             raise ValueError(f"{file.metadata.num_rows} rows are declared, {found} are there")
+
+
+def _small_parts(batch: Any) -> Iterator[Any]:
+    """Cut a batch where its texts, which a file has once each, take much room when written out."""
+    if batch.num_rows < 2 or sum(map(_text_bytes, batch.columns)) <= BATCH_BYTES:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    for part in (batch.slice(0, half), batch.slice(half)):
+        yield from _small_parts(part)
+
+
+def _text_bytes(column: Any) -> int:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_dictionary(column.type) or str(column.type.value_type) not in _TEXTS:
+        return 0
+    return int(pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0)
+
+
+def _written_out(batch: Any, texts: list[str], schema: Any) -> Any:
+    """Return a batch with the types of the file, where texts were read as a dictionary."""
+    for name in texts:
+        place = batch.schema.get_field_index(name)
+        column = batch.column(place)
+        if str(column.type) != str(schema.field(name).type):
+            plain = column.dictionary_decode().cast(schema.field(name).type)
+            batch = batch.set_column(place, name, plain)
+    return batch
 
 
 def parquet_schema(path: str) -> Any:
@@ -163,16 +198,16 @@ def _names(schema: Any) -> list[str]:
     return [name for name in schema.names if not _UNNAMED_INDEX.fullmatch(name)]
 
 
-def _open(path: str) -> Any:
+def _open(path: str, as_dictionary: Sequence[str] = ()) -> Any:
     try:
         from pyarrow import parquet
     except ImportError:
         raise missing_extra("pyarrow", "tables", "Reading Parquet") from None
     with faults_of(path, "Parquet file"):
         if not is_url(path):
-            return parquet.ParquetFile(path)
+            return parquet.ParquetFile(path, read_dictionary=as_dictionary)
         opened = open_file(path)
-        file = parquet.ParquetFile(opened.open())
+        file = parquet.ParquetFile(opened.open(), read_dictionary=as_dictionary)
         file.opened = opened  # an archive around the file is open as long as its file system is
         return file
 

@@ -11,6 +11,7 @@ import threading
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -405,3 +406,21 @@ def test_labels_that_were_not_counted_are_no_class():
     for strange in ("abc", "b", "d"):
         with pytest.raises(DataError, match=f"label '{strange}' was not there when"):
             labels.encode(np.array(["c", strange], object))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+def test_a_label_as_long_as_a_text_is_no_class(tmp_path, kind):
+    """Every row of a block would have the room of the longest label."""
+    labels = ["b", "x" * 1001, "c"]
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "target": labels})
+    path = tmp_path / f"a.{kind}"
+    if kind == "npz":
+        np.savez(path, X=frame[["a"]], y=np.array(labels))
+    else:
+        frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
+    with pytest.raises(DataError, match=r"a label of 1,001 characters begins with 'xxx"):
+        rf.ingest(path, tmp_path / "a.zarr")
+    y = np.array(["b", "x" * 1000, "c"])
+    assert rf.ingest((frame[["a"]].to_numpy(), y), tmp_path / "b.zarr").y.compute().tolist() == (
+        y.tolist()
+    )

@@ -21,6 +21,8 @@ from data_helpers import refused
 import rfcdask as rf
 from rfcdask.data import DataError
 from rfcdask.data.sources import csv, svmlight, text
+from rfcdask.data.sources.base import BATCH_BYTES
+from rfcdask.data.sources.parquet import read_parquet
 
 X = np.arange(40.0).reshape(10, 4)
 Y = np.arange(10) % 2
@@ -307,3 +309,20 @@ def test_more_columns_than_memory_has_room_for(tmp_path):
         rf.ingest(tmp_path / f"{10**12}.npz", tmp_path / "wide.zarr", label=False)
     store = tmp_path / "store.zarr"
     assert rf.ingest(tmp_path / f"{10**7}.npz", store, label=False).shape == (4, 10**7)
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string", "binary", "dictionary"])
+def test_texts_that_a_parquet_file_has_once_are_not_all_written_out_at_once(tmp_path, kind):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    n, texts = 999, pa.array(["x" * 10**5, "é"])
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, None] * 333, pa.int32()), texts)
+    stored = column if kind == "dictionary" else column.dictionary_decode().cast(kind)
+    parquet.write_table(pa.table({"a": np.arange(n), "b": stored}), tmp_path / "a.parquet")
+    parts = list(read_parquet(str(tmp_path / "a.parquet"), ["a", "b"], n))
+    assert max(part.nbytes for part in parts) < 2 * BATCH_BYTES
+    whole = pa.Table.from_batches(parts)
+    assert whole.schema.field("b").type == stored.type
+    assert whole.column("a").to_pylist() == list(range(n))
+    assert whole.column("b").to_pylist() == stored.to_pylist()
