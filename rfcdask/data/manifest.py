@@ -12,12 +12,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import google_crc32c
 import numpy as np
@@ -29,7 +30,7 @@ from rfcdask.data.errors import DamagedStoreError, DataError
 from rfcdask.data.location import Location
 from rfcdask.kernels.arrays import Array, Matrix, is_sparse
 from rfcdask.kernels.seeds import hash_rows
-from rfcdask.persist.untrusted import ZSTD_HEAD, check_zstd, faults_as
+from rfcdask.persist.untrusted import ZSTD_HEAD, check_zstd, faults_as, packed_bytes
 
 KEY = "manifest/zarr.json"
 """Where it lies: the attributes of an empty zarr group, which other readers of zarr understand."""
@@ -249,7 +250,62 @@ def _checked_chunk(sums: Mapping[int, int], value: Buffer, part: RangeByteReques
     return value
 
 
-class CheckedStore(WrapperStore[Store]):
+class BoundedStore(WrapperStore[Store]):
+    """A zarr store that gives no chunk which says that it unpacks to more than a chunk.
+
+    zstd, of which a few bytes may stand for any number, takes the memory before it finds out.
+    """
+
+    n_chunks, chunk_bytes, exact = 1, 0, False
+
+    def bind(self, array: Any, *, exact: bool = False) -> None:
+        """Say of which array chunks are read; with `exact` each must say its very size."""
+        self.chunk_bytes, self.exact = packed_bytes(array), exact
+        shards = array.shards or array.chunks
+        self.n_chunks = math.prod(n // m for n, m in zip(shards, array.chunks, strict=True))
+        if self.n_chunks > 1:
+            told = array.metadata.to_dict()["codecs"][0]["configuration"]
+            names = [codec["name"] for codec in told["index_codecs"]]
+            if told["index_location"] != "end" or names != ["bytes", "crc32c"]:
+                raise ValueError("its shards have no index at their end: write it as zarr does")
+
+    def _with_store(self, store: Store) -> Self:
+        copy = type(self)(store)
+        vars(copy).update({**vars(self), "_store": store})
+        return copy
+
+    async def get(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        """Return the bytes that were asked for; a ValueError says what is wrong with them."""
+        value = await self._get_checked(key, prototype, byte_range)
+        holds = not key.rpartition("/")[2].startswith((".z", "zarr.json"))
+        if value is None or not (self.chunk_bytes and holds):
+            return value
+        data, starts = value.as_numpy_array(), [0]
+        if isinstance(byte_range, SuffixByteRequest):  # an index
+            starts = []
+        elif byte_range is None and self.n_chunks > 1:  # a whole shard
+            places = _parse_index(data[-_index_bytes(self.n_chunks) :], self.n_chunks)[0]
+            starts = places[places < len(data)].tolist()
+        for start in starts:
+            head = data[start : start + ZSTD_HEAD].tobytes()
+            check_zstd(head, self.chunk_bytes, exact=self.exact)
+        return value
+
+    async def _get_checked(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None
+    ) -> Buffer | None:
+        return await self._store.get(key, prototype, byte_range)
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        """Return several parts, each of them checked."""
+        return [await self.get(key, prototype, part) for key, part in key_ranges]
+
+
+class CheckedStore(BoundedStore):
     """A zarr store that gives nothing but what the manifest binds.
 
     Without a manifest it refuses shards that are missing or empty, which zarr takes for zeros.
@@ -259,32 +315,6 @@ class CheckedStore(WrapperStore[Store]):
         super().__init__(store)
         self._manifest = manifest
         self._sums: dict[str, dict[int, int]] = {}  # of each chunk of a shard, by its first byte
-        self.chunk_bytes: int | None = None  # of what zstd unpacks, once the array is known
-
-    def _with_store(self, store: Store) -> CheckedStore:
-        copy = type(self)(store, self._manifest)
-        copy.chunk_bytes = self.chunk_bytes
-        return copy
-
-    async def get(
-        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
-    ) -> Buffer | None:
-        """Return the bytes that were asked for; a ValueError says that they are others."""
-        value = await self._get_checked(key, prototype, byte_range)
-        if value is not None and self.chunk_bytes and "/c/" in key:
-            self._check_claims(key, value.as_numpy_array(), byte_range)
-        return value
-
-    def _check_claims(self, key: str, data: Array, byte_range: ByteRequest | None) -> None:
-        """Refuse chunks that say they are larger than they can be, before memory is taken."""
-        starts = [] if isinstance(byte_range, SuffixByteRequest) else [0]  # none in an index
-        seal = self._manifest and self._manifest.seal(key)
-        if seal and byte_range is None:  # a whole shard
-            n_chunks = len(seal.chunks)
-            places = _parse_index(data[-_index_bytes(n_chunks) :], n_chunks)[0]
-            starts = places[places != _ABSENT].tolist()
-        for start in starts:
-            check_zstd(data[start : start + ZSTD_HEAD].tobytes(), self.chunk_bytes or 0)
 
     async def _get_checked(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None
@@ -326,12 +356,6 @@ class CheckedStore(WrapperStore[Store]):
             self._sums.pop(next(iter(self._sums)), None)
         self._sums[key] = sums = dict(zip(starts.tolist(), seal.chunks, strict=True))
         return sums
-
-    async def get_partial_values(
-        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-    ) -> list[Buffer | None]:
-        """Return several parts, each of them checked."""
-        return [await self.get(key, prototype, part) for key, part in key_ranges]
 
 
 def read_chunks(path: str, seal: Seal, first: int, count: int) -> Iterator[Array]:

@@ -27,7 +27,7 @@ from rfcdask.data.manifest import (
 )
 from rfcdask.kernels.arrays import CSR, Array, IntArray
 from rfcdask.kernels.runtime import mapped_array
-from rfcdask.persist.untrusted import ZSTD_HEAD, check_zarr, check_zstd, chunk_bytes, is_zstd
+from rfcdask.persist.untrusted import ZSTD_HEAD, check_zarr, check_zstd, chunk_bytes
 
 
 class Reader(Protocol):
@@ -193,7 +193,7 @@ class StoreReader:
         for place, packed in zip(places, chunks, strict=True):
             part = out[place : place + chunk]
             if len(packed):
-                check_zstd(packed[:ZSTD_HEAD].tobytes(), chunk_bytes(array))
+                check_zstd(packed[:ZSTD_HEAD].tobytes(), chunk_bytes(array), exact=True)
                 values = np.frombuffer(decompress(packed), array.dtype.newbyteorder("<"))
                 part[...] = values.reshape(array.chunks)[: len(part)]
             else:
@@ -242,7 +242,7 @@ def open_checked(location: Location, manifest: Manifest | None, name: str) -> An
         store = CheckedStore(location.store(), manifest)
         array = zarr.open_array(store=store, path=name, mode="r", zarr_format=3)
         check_zarr(array, kinds="biuf")
-        store.chunk_bytes = chunk_bytes(array) if is_zstd(array) else None
+        store.bind(array, exact=True)
         return array
 
 

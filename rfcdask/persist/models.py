@@ -41,8 +41,11 @@ from rfcdask.persist.files import (
 )
 from rfcdask.persist.state import check_state, decode, encode, text_array
 from rfcdask.persist.untrusted import (
+    ZSTD_HEAD,
     check_zarr,
+    check_zstd,
     faults_as,
+    packed_bytes,
     read_json,
     require_memory,
     require_plain,
@@ -437,7 +440,11 @@ def _read_array(folder: Path, value: dict[str, Any]) -> Array:
 
 def _check_chunks(array: zarr.Array[Any], place: Path) -> None:
     """Refuse an array that has not all its chunks, or is too large, before it is made."""
-    files = sum(len(names) for _, _, names in os.walk(place)) - 1
-    if array.nchunks > files or array.nchunks_initialized != array.nchunks:
-        raise ValueError(f"a chunk is missing: there are {files:,} files for {array.nchunks:,}")
+    paths = [Path(at, n) for at, _, names in os.walk(place) for n in names if n != "zarr.json"]
+    if array.nchunks > len(paths) or array.nchunks_initialized != array.nchunks:
+        raise ValueError(f"a chunk is missing: there are {len(paths)} files for {array.nchunks:,}")
+    for path in paths:
+        require_plain(path)
+        with path.open("rb") as file:
+            check_zstd(file.read(ZSTD_HEAD), packed_bytes(array), exact=True)
     require_memory(array.nbytes, "it has")

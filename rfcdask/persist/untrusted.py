@@ -223,17 +223,28 @@ def check_blosc(head: bytes, stored: int, nbytes: int) -> None:
         raise ValueError(f"a chunk has {stored:,} bytes and says that it has {packed:,}")
 
 
-def is_zstd(array: Any) -> bool:
-    """Whether chunks of format 3 are packed with zstd, to be seen by `check_zstd` first."""
-    from zarr.codecs import ShardingCodec, ZstdCodec
+def packed_bytes(array: Any) -> int:
+    """Return how much a chunk that is packed with zstd may unpack to; 0 for other codecs.
 
-    codecs = array.metadata.codecs
-    codecs = codecs[0].codecs if isinstance(codecs[0], ShardingCodec) else codecs
-    return any(isinstance(codec, ZstdCodec) for codec in codecs)
+    Text of any length, and filters of format 2, make no more of it than a chunk may have.
+    """
+    from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
+
+    metadata = array.metadata
+    if metadata.zarr_format == 2:
+        packs = metadata.compressor is not None and _named(metadata.compressor) == "zstd"
+        simple = not metadata.filters
+    else:
+        codecs = metadata.codecs
+        codecs = codecs[0].codecs if isinstance(codecs[0], ShardingCodec) else codecs
+        packs = any(isinstance(codec, ZstdCodec) for codec in codecs)
+        plain = (BytesCodec, Crc32cCodec, TransposeCodec, ZstdCodec)
+        simple = all(isinstance(codec, plain) for codec in codecs)
+    return (chunk_bytes(array) if simple else CHUNK_BYTES) if packs else 0
 
 
-def check_zstd(head: bytes, nbytes: int) -> None:
-    """Raise a ValueError for a chunk that does not say it has so many bytes: zstd makes them first.
+def check_zstd(head: bytes, nbytes: int, *, exact: bool) -> None:
+    """Raise a ValueError for a chunk that says it has more bytes: zstd makes them first.
 
     What is no head of zstd at all (RFC 8878, 3.1.1.1) is left to the decoder, which refuses it.
 
@@ -242,14 +253,16 @@ def check_zstd(head: bytes, nbytes: int) -> None:
     head : bytes
         The first `ZSTD_HEAD` bytes of the chunk.
     nbytes : int
-        Size of what it holds.
+        Most bytes of what it holds.
+    exact : bool
+        Refuse chunks that say less, or nothing, too.
     """
     if len(head) < 6 or head[:4] != b"\x28\xb5\x2f\xfd":
         return
     kind, single, named = head[4] >> 6, head[4] >> 5 & 1, head[4] & 3
     first, count = 6 - single + (0, 1, 2, 4)[named], (single, 2, 4, 8)[kind]
     told = int.from_bytes(head[first : first + count], "little") + 256 * (count == 2)
-    if not count or told != nbytes:
+    if told > nbytes or (exact and (not count or told != nbytes)):
         raise ValueError(f"a chunk of {nbytes:,} bytes says that it has {told:,}")
 
 

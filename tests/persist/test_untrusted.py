@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import pytest
 import zarr
@@ -204,6 +205,18 @@ def test_a_pipe_in_a_model_is_refused_and_not_waited_for(tmp_path: Path, name: s
     place.unlink()
     os.mkfifo(place)
     with pytest.raises(ValueError, match=r"no plain file|a chunk is missing"):
+        rf.load(tmp_path / "m")
+
+
+def test_a_chunk_of_a_model_that_claims_more_than_it_has_room_for(tmp_path: Path) -> None:
+    X, y = rows(sparse=False), np.arange(90) % 2
+    rf.save(rf.SGDClassifier(random_state=0).fit(X, y), tmp_path / "m")
+    huge = b"\x28\xb5\x2f\xfd\xe0" + (2**50).to_bytes(8, "little") + b"\x01\0\0"
+    data = huge + google_crc32c.value(huge).to_bytes(4, "little")
+    (tmp_path / "m" / "arrays.zarr" / "coef_" / "c" / "0" / "0").write_bytes(data)
+    with pytest.raises(
+        ValueError, match=r"'coef_' in .* is damaged: .* says that it has 1,125,899"
+    ):
         rf.load(tmp_path / "m")
 
 

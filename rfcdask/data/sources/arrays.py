@@ -22,6 +22,7 @@ from scipy import sparse
 from rfcdask.data.errors import DataError, faults_of
 from rfcdask.data.layout import csr_row_bytes
 from rfcdask.data.location import Location
+from rfcdask.data.manifest import BoundedStore
 from rfcdask.data.sources.base import BATCH_BYTES, Batch, Source, SourceOptions, Survey, Tally
 from rfcdask.data.sources.text import file_facts
 from rfcdask.execution.progress import track
@@ -247,8 +248,10 @@ class ZarrMember(Handle):
 
     def get(self) -> Any:
         with faults_of(self.name, "zarr array of numbers or text"):
-            array = zarr.open_array(store=self.location.store(), path=self.member, mode="r")
+            store = BoundedStore(self.location.store())
+            array = zarr.open_array(store=store, path=self.member, mode="r")
             check_zarr(array)
+            store.bind(array)
             return array
 
     def check_chunks(self, span: slice) -> None:
