@@ -325,7 +325,7 @@ def print_table(summary: list[Row], x: str, *, line: str = "method", digits: int
 
 def mean_and_spread(row: Row | None, digits: int) -> str:
     """Return a mean with its spread, both cut at the place of the third digit of the mean."""
-    if row is None:
+    if row is None or math.isnan(row["mean"]):
         return "-"
     if row["mean"]:
         digits = max(digits, 2 - math.floor(math.log10(abs(row["mean"]))))
