@@ -251,22 +251,26 @@ def _checked_chunk(sums: Mapping[int, int], value: Buffer, part: RangeByteReques
 
 
 class BoundedStore(WrapperStore[Store]):
-    """A zarr store that gives no chunk which says that it unpacks to more than a chunk.
+    """A zarr store that refuses chunks which claim to unpack to more than a chunk.
 
-    zstd, of which a few bytes may stand for any number, takes the memory before it finds out.
+    A few bytes of zstd may stand for any number, and it takes the memory before it finds out.
     """
 
     n_chunks, chunk_bytes, exact = 1, 0, False
 
     def bind(self, array: Any, *, exact: bool = False) -> None:
-        """Say of which array chunks are read; with `exact` each must say its very size."""
+        """Take sizes from the array whose chunks are read; with `exact` each must state its own.
+
+        The index must be where zarr puts it: chunks are found by it, here and by `read_chunks`.
+        """
         self.chunk_bytes, self.exact = packed_bytes(array), exact
         shards = array.shards or array.chunks
         self.n_chunks = math.prod(n // m for n, m in zip(shards, array.chunks, strict=True))
-        if self.n_chunks > 1:
+        if array.shards:
             told = array.metadata.to_dict()["codecs"][0]["configuration"]
             names = [codec["name"] for codec in told["index_codecs"]]
-            if told["index_location"] != "end" or names != ["bytes", "crc32c"]:
+            order = told["index_codecs"][0].get("configuration", {}).get("endian", "little")
+            if (told["index_location"], names, order) != ("end", ["bytes", "crc32c"], "little"):
                 raise ValueError("its shards have no index at their end: write it as zarr does")
 
     def _with_store(self, store: Store) -> Self:

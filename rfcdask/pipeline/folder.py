@@ -102,7 +102,7 @@ class RunFolder:
 
     @cached_property
     def mark(self) -> str:
-        """What was asked for, as a checksum: files of a run that was asked for else are refused.
+        """The checksum of what was asked for; files that bear another one are of another run.
 
         Empty where an older version began the run, whose files bear none.
         """

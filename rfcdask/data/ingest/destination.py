@@ -190,7 +190,7 @@ class IngestRequest:
 
 @contextmanager
 def same_source(rows: Source, request: IngestRequest) -> Iterator[None]:
-    """Refuse rows of a source that changes while they are read, also when reading fails of it."""
+    """Refuse rows of a source that changes while they are read, also where that ends reading."""
     failed: Exception | None = None
     try:
         yield

@@ -143,7 +143,7 @@ def read_parquet(path: str, columns: list[str], rows: int) -> Iterator[Any]:
     file, found = _open(path), 0
     schema = file.schema_arrow
     texts = [name for name in columns if str(schema.field(name).type) in _TEXTS]
-    file = _open(path, texts) if texts else file
+    file = _open(path, texts, file.metadata) if texts else file
     with faults_of(path, "Parquet file"):
         for batch in file.iter_batches(rows, columns=columns):
             found += batch.num_rows
@@ -198,16 +198,17 @@ def _names(schema: Any) -> list[str]:
     return [name for name in schema.names if not _UNNAMED_INDEX.fullmatch(name)]
 
 
-def _open(path: str, as_dictionary: Sequence[str] = ()) -> Any:
+def _open(path: str, as_dictionary: Sequence[str] = (), metadata: Any = None) -> Any:
     try:
         from pyarrow import parquet
     except ImportError:
         raise missing_extra("pyarrow", "tables", "Reading Parquet") from None
     with faults_of(path, "Parquet file"):
         if not is_url(path):
-            return parquet.ParquetFile(path, read_dictionary=as_dictionary)
+            return parquet.ParquetFile(path, metadata=metadata, read_dictionary=as_dictionary)
         opened = open_file(path)
-        file = parquet.ParquetFile(opened.open(), read_dictionary=as_dictionary)
+        read = opened.open()
+        file = parquet.ParquetFile(read, metadata=metadata, read_dictionary=as_dictionary)
         file.opened = opened  # an archive around the file is open as long as its file system is
         return file
 
