@@ -9,6 +9,7 @@ that belongs there.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -30,7 +31,8 @@ from rfcdask.data.errors import DamagedStoreError, DataError
 from rfcdask.data.location import Location
 from rfcdask.kernels.arrays import Array, Matrix, is_sparse
 from rfcdask.kernels.seeds import hash_rows
-from rfcdask.persist.untrusted import ZSTD_HEAD, check_zstd, faults_as, packed_bytes
+from rfcdask.persist.chunks import Packing
+from rfcdask.persist.untrusted import faults_as
 
 KEY = "manifest/zarr.json"
 """Where it lies: the attributes of an empty zarr group, which other readers of zarr understand."""
@@ -251,22 +253,20 @@ def _checked_chunk(sums: Mapping[int, int], value: Buffer, part: RangeByteReques
 
 
 class BoundedStore(WrapperStore[Store]):
-    """A zarr store that refuses chunks which claim to unpack to more than a chunk.
+    """A zarr store that refuses chunks which would unpack to more than a chunk."""
 
-    A few bytes of zstd may stand for any number, and it takes the memory before it finds out.
-    """
-
-    n_chunks, chunk_bytes, exact = 1, 0, False
+    packing: Packing | None = None
+    n_chunks, exact = 0, False  # no chunks of a shard: each is an object
 
     def bind(self, array: Any, *, exact: bool = False) -> None:
         """Take sizes from the array whose chunks are read; with `exact` each must state its own.
 
         The index must be where zarr puts it: chunks are found by it, here and by `read_chunks`.
         """
-        self.chunk_bytes, self.exact = packed_bytes(array), exact
-        shards = array.shards or array.chunks
-        self.n_chunks = math.prod(n // m for n, m in zip(shards, array.chunks, strict=True))
+        self.packing, self.exact = Packing.of(array), exact
         if array.shards:
+            pairs = zip(array.shards, array.chunks, strict=True)
+            self.n_chunks = math.prod(n // m for n, m in pairs)
             told = array.metadata.to_dict()["codecs"][0]["configuration"]
             names = [codec["name"] for codec in told["index_codecs"]]
             order = told["index_codecs"][0].get("configuration", {}).get("endian", "little")
@@ -284,17 +284,22 @@ class BoundedStore(WrapperStore[Store]):
         """Return the bytes that were asked for; a ValueError says what is wrong with them."""
         value = await self._get_checked(key, prototype, byte_range)
         holds = not key.rpartition("/")[2].startswith((".z", "zarr.json"))
-        if value is None or not (self.chunk_bytes and holds):
+        if value is None or self.packing is None or not holds:
             return value
-        data, starts = value.as_numpy_array(), [0]
+        data = value.as_numpy_array()
+        places = [(0, len(data))]
         if isinstance(byte_range, SuffixByteRequest):  # an index
-            starts = []
-        elif byte_range is None and self.n_chunks > 1:  # a whole shard
-            places = _parse_index(data[-_index_bytes(self.n_chunks) :], self.n_chunks)[0]
-            starts = places[places < len(data)].tolist()
-        for start in starts:
-            head = data[start : start + ZSTD_HEAD].tobytes()
-            check_zstd(head, self.chunk_bytes, exact=self.exact)
+            places = []
+        elif byte_range is None and self.n_chunks:  # a whole shard
+            starts, sizes, _ = _parse_index(data[-_index_bytes(self.n_chunks) :], self.n_chunks)
+            here = starts < len(data)
+            places = list(zip(starts[here].tolist(), sizes[here].tolist(), strict=True))
+        for start, size in places:
+            chunk = data[start : start + size]
+            if self.packing.is_slow:  # not in the loop, where all other reading waits for it
+                await asyncio.to_thread(self.packing.check, chunk)
+            else:
+                self.packing.check(chunk, exact=self.exact)
         return value
 
     async def _get_checked(

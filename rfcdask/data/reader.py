@@ -27,7 +27,7 @@ from rfcdask.data.manifest import (
 )
 from rfcdask.kernels.arrays import CSR, Array, IntArray
 from rfcdask.kernels.runtime import mapped_array
-from rfcdask.persist.untrusted import ZSTD_HEAD, check_zarr, check_zstd, chunk_bytes
+from rfcdask.persist.chunks import check_zarr, check_zstd, chunk_bytes
 
 
 class Reader(Protocol):
@@ -193,7 +193,7 @@ class StoreReader:
         for place, packed in zip(places, chunks, strict=True):
             part = out[place : place + chunk]
             if len(packed):
-                check_zstd(packed[:ZSTD_HEAD].tobytes(), chunk_bytes(array), exact=True)
+                check_zstd(packed, chunk_bytes(array), exact=True)
                 values = np.frombuffer(decompress(packed), array.dtype.newbyteorder("<"))
                 part[...] = values.reshape(array.chunks)[: len(part)]
             else:

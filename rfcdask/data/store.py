@@ -34,8 +34,9 @@ from rfcdask.data.views import load_projection
 from rfcdask.execution.cluster import current_client
 from rfcdask.execution.executor import call_later, run_tasks
 from rfcdask.execution.progress import track
+from rfcdask.persist.chunks import check_expansion
 from rfcdask.persist.files import NO_NAME
-from rfcdask.persist.untrusted import check_expansion, check_width, require_memory, shown_cause
+from rfcdask.persist.untrusted import check_width, require_memory, shown_cause
 
 
 def open_dataset(

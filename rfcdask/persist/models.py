@@ -29,6 +29,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ZstdCodec
 
 from rfcdask._version import __version__
 from rfcdask.kernels.arrays import Array, is_sparse
+from rfcdask.persist.chunks import Packing, check_zarr
 from rfcdask.persist.files import (
     atomic_folder,
     discard,
@@ -40,16 +41,7 @@ from rfcdask.persist.files import (
     require_flag,
 )
 from rfcdask.persist.state import check_state, decode, encode, text_array
-from rfcdask.persist.untrusted import (
-    ZSTD_HEAD,
-    check_zarr,
-    check_zstd,
-    faults_as,
-    packed_bytes,
-    read_json,
-    require_memory,
-    require_plain,
-)
+from rfcdask.persist.untrusted import faults_as, read_json, require_memory, require_plain
 
 FORMAT = 2  # raised whenever older versions could not read what is written; 2 knows pipelines
 _OWN = _JSON, _ARRAYS, _STEP = "model.json", "arrays.zarr", "step"
@@ -445,6 +437,5 @@ def _check_chunks(array: zarr.Array[Any], place: Path) -> None:
         raise ValueError(f"a chunk is missing: there are {len(paths)} files for {array.nchunks:,}")
     for path in paths:
         require_plain(path)
-        with path.open("rb") as file:
-            check_zstd(file.read(ZSTD_HEAD), packed_bytes(array), exact=True)
+        Packing.of(array).check(path.read_bytes(), exact=True)
     require_memory(array.nbytes, "it has")

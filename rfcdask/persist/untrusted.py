@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 import re
 import traceback
@@ -19,20 +18,8 @@ from pathlib import Path
 from typing import Any
 
 JSON_BYTES = 64 * 2**20  # most bytes of a JSON file
-CHUNK_BYTES = 512 * 2**20  # most bytes of one decoded chunk of a zarr array
-ZSTD_HEAD = 18  # most bytes before what zstd has packed
-MOST_EXPANSION = 10**6
-"""How many times larger than on disk a zarr array may say it is: zeros that were never written."""
-_SMALL = 2**28
 _MODEL_BYTES = 64  # of each column, while a linear model learns
 _MEANS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS)
-# What numcodecs calls its codecs for bytes, numbers and text; none of them runs code of a file.
-_PLAIN_CODECS = (
-    *("adler32", "bitround", "crc32", "crc32c", "delta", "fixedscaleoffset", "fletcher32"),
-    *("packbits", "quantize", "shuffle", "vlen-utf8"),
-    *("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"),
-)
-NUMBERS_AND_TEXT = "biufUST"  # kinds of numpy types that hold neither Python objects nor records
 _LONG_KEY = re.compile(r"(?:\.[ \t]*(?:[\w-]+|\"[^\"\n]*\"|'[^'\n]*')[ \t]*){200}")
 HIDDEN = "***"
 # Passwords may hold quotes, so a quote ends no URL here: rather too much is hidden than too little.
@@ -144,170 +131,6 @@ def check_width(n_columns: int) -> None:
     They are declared and not stored: a file of a few bytes may declare any number.
     """
     require_memory(_MODEL_BYTES * n_columns, f"a linear model of {n_columns:,} columns takes")
-
-
-def check_zarr(array: Any, kinds: str = NUMBERS_AND_TEXT) -> None:
-    """Raise a ValueError unless types and codecs of a zarr array are known to run no code.
-
-    It looks at the metadata only, and is called before any chunk is read. `kinds` are the letters
-    of the numpy types that may be read.
-    """
-    import numpy as np
-
-    if np.dtype(array.dtype).kind not in kinds:
-        raise ValueError(f"it holds {array.dtype}, and only numbers and text are read")
-    metadata = array.metadata
-    if metadata.zarr_format == 2:
-        codecs = [codec for codec in (*(metadata.filters or ()), metadata.compressor) if codec]
-        unknown = [_named(codec) for codec in codecs if not _is_plain(codec)]
-    else:
-        unknown = [type(codec).__name__ for codec in metadata.codecs if not _is_known(codec)]
-        _require_guard(metadata.codecs)
-    if unknown:
-        raise ValueError(f"it is packed with {unknown[0]!r}, which is not read from files")
-    size = chunk_bytes(array)
-    if array.size and min(*array.chunks, *(array.shards or ()), 1) < 1:
-        raise ValueError("its chunks are empty")
-    if size > CHUNK_BYTES:
-        raise ValueError(
-            f"its chunks have {size:,} bytes, the most that is read is {CHUNK_BYTES:,}: "
-            "write it with smaller chunks"
-        )
-
-
-def chunk_bytes(array: Any) -> int:
-    """Return the size of one decoded chunk of a zarr array."""
-    import numpy as np
-
-    return int(math.prod(array.chunks)) * max(1, int(np.dtype(array.dtype).itemsize))
-
-
-def _require_guard(codecs: Any, within: bool = False) -> None:
-    """Refuse Blosc where neither a checksum nor `check_blosc` comes before it is decoded."""
-    from zarr.codecs import BloscCodec, Crc32cCodec, ShardingCodec
-
-    for place, codec in enumerate(codecs):
-        after = codecs[place + 1 :]
-        if isinstance(codec, ShardingCodec):
-            _require_guard(codec.codecs, within=True)
-        elif isinstance(codec, BloscCodec) and (after or within):
-            guarded = len(after) == 1 and isinstance(after[0], Crc32cCodec)
-            if not guarded:
-                raise ValueError("it is packed with blosc and has no checksum: write it with zstd")
-
-
-def is_blosc(array: Any) -> bool:
-    """Whether what lies on disk are bytes of Blosc, to be seen by `check_blosc` first."""
-    from zarr.codecs import BloscCodec
-
-    metadata = array.metadata
-    if metadata.zarr_format == 2:
-        return metadata.compressor is not None and _named(metadata.compressor) == "blosc"
-    return isinstance(metadata.codecs[-1], BloscCodec)
-
-
-def check_blosc(head: bytes, stored: int, nbytes: int) -> None:
-    """Raise a ValueError unless the header of a chunk fits its size: the decoder reads on blindly.
-
-    Parameters
-    ----------
-    head : bytes
-        The first 16 bytes of the chunk.
-    stored, nbytes : int
-        Its size on disk, and that of what it holds.
-    """
-    if len(head) < 16:
-        raise ValueError("a chunk is cut short")
-    raw, block, packed = (int.from_bytes(head[i : i + 4], "little") for i in (4, 8, 12))
-    if packed != stored or raw > nbytes or (raw and not 0 < block <= 2**31):
-        raise ValueError(f"a chunk has {stored:,} bytes and says that it has {packed:,}")
-
-
-def packed_bytes(array: Any) -> int:
-    """Return how much a chunk that is packed with zstd may unpack to; 0 for other codecs.
-
-    Text of any length, and filters of format 2, make no more of it than a chunk may have.
-    """
-    from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, TransposeCodec, ZstdCodec
-
-    metadata = array.metadata
-    if metadata.zarr_format == 2:
-        packs = metadata.compressor is not None and _named(metadata.compressor) == "zstd"
-        simple = not metadata.filters
-    else:
-        codecs = metadata.codecs
-        codecs = codecs[0].codecs if isinstance(codecs[0], ShardingCodec) else codecs
-        packs = any(isinstance(codec, ZstdCodec) for codec in codecs)
-        plain = (BytesCodec, Crc32cCodec, TransposeCodec, ZstdCodec)
-        simple = all(isinstance(codec, plain) for codec in codecs)
-    return (chunk_bytes(array) if simple else CHUNK_BYTES) if packs else 0
-
-
-def check_zstd(head: bytes, nbytes: int, *, exact: bool) -> None:
-    """Raise a ValueError for a chunk that says it has more bytes: zstd makes them first.
-
-    What is no head of zstd at all (RFC 8878, 3.1.1.1) is left to the decoder, which refuses it.
-
-    Parameters
-    ----------
-    head : bytes
-        The first `ZSTD_HEAD` bytes of the chunk.
-    nbytes : int
-        Most bytes of what it holds.
-    exact : bool
-        Refuse chunks that say less, or nothing, too.
-    """
-    if len(head) < 6 or head[:4] != b"\x28\xb5\x2f\xfd":
-        return
-    kind, single, named = head[4] >> 6, head[4] >> 5 & 1, head[4] & 3
-    first, count = 6 - single + (0, 1, 2, 4)[named], (single, 2, 4, 8)[kind]
-    told = int.from_bytes(head[first : first + count], "little") + 256 * (count == 2)
-    if told > nbytes or (exact and (not count or told != nbytes)):
-        raise ValueError(f"a chunk of {nbytes:,} bytes says that it has {told:,}")
-
-
-def _is_plain(codec: Any) -> bool:
-    """Whether this is a codec of numcodecs (format 2) for bytes, numbers or text."""
-    if not type(codec).__module__.startswith("numcodecs."):
-        return False
-    kinds = [getattr(codec, name, None) for name in ("dtype", "astype")]
-    return _named(codec) in _PLAIN_CODECS and not any(
-        getattr(kind, "hasobject", False) for kind in kinds
-    )
-
-
-def _named(codec: Any) -> str:
-    return str(getattr(codec, "codec_id", type(codec).__name__))
-
-
-def _is_known(codec: Any) -> bool:
-    """Whether this is one of zarr's own codecs (format 3), and so are all within it."""
-    from zarr import codecs
-
-    if isinstance(codec, codecs.ShardingCodec):
-        return all(map(_is_known, (*codec.codecs, *codec.index_codecs)))
-    known = (
-        codecs.BloscCodec,
-        codecs.BytesCodec,
-        codecs.Crc32cCodec,
-        codecs.GzipCodec,
-        codecs.TransposeCodec,
-        codecs.VLenUTF8Codec,
-        codecs.ZstdCodec,
-    )
-    return type(codec) in known
-
-
-def check_expansion(nbytes: int, count_stored: Callable[[], int]) -> None:
-    """Raise a ValueError when far more is declared than lies on disk."""
-    if nbytes <= _SMALL:
-        return
-    stored = count_stored()
-    if nbytes > MOST_EXPANSION * stored:
-        raise ValueError(
-            f"it declares {nbytes:,} bytes where {stored:,} are stored, and at most "
-            f"{MOST_EXPANSION:,} times as many are believed"
-        )
 
 
 def redacted(value: Any) -> Any:

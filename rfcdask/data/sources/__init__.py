@@ -45,7 +45,8 @@ from rfcdask.data.sources.text import stream_lines
 from rfcdask.data.store import open_location
 from rfcdask.execution.executor import compute
 from rfcdask.kernels.arrays import as_csr, check_sparse, is_sparse
-from rfcdask.persist.untrusted import check_zarr, shown_cause
+from rfcdask.persist.chunks import check_zarr
+from rfcdask.persist.untrusted import shown_cause
 
 FORMATS = ("svmlight", "csv", "parquet", "npy", "npz", "zarr")
 SUFFIXES = {

@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,17 +26,9 @@ from rfcdask.data.sources.base import BATCH_BYTES, Batch, Source, SourceOptions,
 from rfcdask.data.sources.text import file_facts
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import CSR, Array, is_sparse, native
+from rfcdask.persist.chunks import NUMBERS_AND_TEXT, check_expansion, check_zarr
 from rfcdask.persist.files import atomic_file
-from rfcdask.persist.untrusted import (
-    NUMBERS_AND_TEXT,
-    check_blosc,
-    check_expansion,
-    check_width,
-    check_zarr,
-    chunk_bytes,
-    faults_as,
-    is_blosc,
-)
+from rfcdask.persist.untrusted import check_width, faults_as
 
 NPY_HEADER = 2**16
 
@@ -61,9 +52,6 @@ class Handle(ABC):
     def cut(self, start: int, stop: int) -> Handle:
         """Return what a task needs of the array for these rows, under their old numbers."""
         return self
-
-    def check_chunks(self, span: slice) -> None:  # noqa: B027 - most decoders are no danger
-        """Look at what is stored of these rows, where the decoder would believe anything."""
 
 
 @dataclass(frozen=True)
@@ -254,20 +242,6 @@ class ZarrMember(Handle):
             store.bind(array)
             return array
 
-    def check_chunks(self, span: slice) -> None:
-        array = self.get()
-        if not is_blosc(array):
-            return
-        fs, root = self.location.filesystem()
-        sizes = list(zip(array.shape, array.chunks, strict=True))[1:]
-        columns = [range(-(-n // chunk)) for n, chunk in sizes]
-        rows = range(span.start // array.chunks[0], -(-span.stop // array.chunks[0]))
-        for place in product(rows, *columns):
-            key = array.metadata.encode_chunk_key(place)
-            path = "/".join(part for part in (root, self.member, key) if part)
-            if fs.exists(path):  # what is not there is all zeros
-                check_blosc(fs.cat_file(path, end=16), int(fs.size(path)), chunk_bytes(array))
-
     def check_size(self) -> None:
         """Refuse an array that declares far more than is stored."""
         array = self.get()
@@ -359,13 +333,11 @@ def _batch_rows(rows: Any) -> int:
 def _read_span(X: Handle, y: Handle | None, span: slice) -> Batch:
     # Files are mapped anew for every batch: the pages of a map count as memory until it goes.
     with faults_of(X.name, "array of rows"):
-        X.check_chunks(span)
         rows = X.get()[span]
         values = rows if is_sparse(rows) else np.array(rows)
     if y is None:
         return Batch(values, None)
     with faults_of(y.name, "array of labels"):
-        y.check_chunks(span)
         return Batch(values, flat(np.array(y.get()[span])))
 
 

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import zarr
 from data_helpers import refused
-from numcodecs import Zstd
 
 import rfcdask as rf
 from rfcdask.data import DataError
@@ -327,31 +326,3 @@ def test_texts_that_a_parquet_file_has_once_are_not_all_written_out_at_once(tmp_
     assert whole.schema.field("b").type == stored.type
     assert whole.column("a").to_pylist() == list(range(n))
     assert whole.column("b").to_pylist() == stored.to_pylist()
-
-
-HUGE = b"\x28\xb5\x2f\xfd\xe0" + (2**50).to_bytes(8, "little") + b"\x01\0\0"  # a frame of zstd
-
-
-@pytest.mark.parametrize("packed", ["format 2", "format 3", "shards", "labels"])
-def test_chunks_of_zarr_that_claim_more_than_a_chunk(tmp_path, packed):
-    rows, zstd = np.ones((64, 4)), zarr.codecs.ZstdCodec()
-    how = {"zarr_format": 2, "compressors": Zstd()} if packed == "format 2" else {}
-    how = {"chunks": (16, 4), "compressors": zstd} | how
-    if packed == "shards":
-        how["shards"] = (64, 4)
-    place = tmp_path / "a.zarr"
-    zarr.create_array(place, data=rows, **how)
-    y = tmp_path / "y.zarr"
-    zarr.create_array(y, data=np.arange(64), chunks=(16,), compressors=zstd)
-    rf.ingest(str(place), tmp_path / "good.zarr", label=str(y))
-    if packed == "shards":
-        path = place / "c" / "0" / "0"
-        data = bytearray(path.read_bytes())
-        data[: len(HUGE)] = HUGE
-    else:
-        path = {"format 2": place / "1.0", "format 3": place / "c" / "1" / "0"}.get(packed)
-        path, data = path or y / "c" / "1", HUGE
-    assert path.exists()
-    path.write_bytes(data)
-    with pytest.raises(DataError, match=r"says that it has 1,125,899,906,842,624"):
-        rf.ingest(str(place), tmp_path / "bad.zarr", label=str(y))

@@ -1,0 +1,285 @@
+"""Chunks of zarr arrays from others: which codecs are read, and how much they may unpack to.
+
+A few bytes may stand for any number of them, and decoders take the memory before they find out.
+So :func:`check_zarr` looks at the metadata of an array, and :class:`Packing` at each chunk, before
+it is decoded. Both raise a ValueError, whose text goes into an error of the package.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import math
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numcodecs
+import numpy as np
+
+CHUNK_BYTES = 512 * 2**20  # most bytes of one decoded chunk
+MOST_EXPANSION = 10**6
+"""How many times larger than on disk a zarr array may say it is: zeros that were never written."""
+NUMBERS_AND_TEXT = "biufUST"  # kinds of numpy types that hold neither Python objects nor records
+_SMALL = 2**28
+_COMPRESSORS = ("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd")
+# What numcodecs calls its codecs for bytes, numbers and text; none of them runs code of a file.
+_PLAIN_CODECS = (
+    *("adler32", "bitround", "crc32", "crc32c", "delta", "fixedscaleoffset", "fletcher32"),
+    *("packbits", "quantize", "shuffle", "vlen-utf8"),
+    *_COMPRESSORS,
+)
+_PIECE = 2**20  # bytes that are unpacked at a time, to count them
+_ZSTD_FRAME, _ZSTD_SKIPPED = 0xFD2FB528, 0x184D2A50
+_ZSTD_BLOCK = 2**17  # most bytes of a block of zstd
+
+
+def check_zarr(array: Any, kinds: str = NUMBERS_AND_TEXT) -> None:
+    """Raise a ValueError unless types and codecs of a zarr array are known to run no code.
+
+    It looks at the metadata only, and is called before any chunk is read. `kinds` are the letters
+    of the numpy types that may be read.
+    """
+    if np.dtype(array.dtype).kind not in kinds:
+        raise ValueError(f"it holds {array.dtype}, and only numbers and text are read")
+    metadata = array.metadata
+    if metadata.zarr_format == 2:
+        codecs = [codec for codec in (*(metadata.filters or ()), metadata.compressor) if codec]
+        unknown = [_named(codec) for codec in codecs if not _is_plain(codec)]
+    else:
+        unknown = [type(codec).__name__ for codec in metadata.codecs if not _is_known(codec)]
+    if unknown:
+        raise ValueError(f"it is packed with {unknown[0]!r}, which is not read from files")
+    size = chunk_bytes(array)
+    if array.size and min(*array.chunks, *(array.shards or ()), 1) < 1:
+        raise ValueError("its chunks are empty")
+    if size > CHUNK_BYTES:
+        raise ValueError(
+            f"its chunks have {size:,} bytes, the most that is read is {CHUNK_BYTES:,}: "
+            "write it with smaller chunks"
+        )
+    Packing.of(array)
+
+
+def chunk_bytes(array: Any) -> int:
+    """Return the size of one decoded chunk of a zarr array."""
+    return int(math.prod(array.chunks)) * max(1, int(np.dtype(array.dtype).itemsize))
+
+
+def check_expansion(nbytes: int, count_stored: Callable[[], int]) -> None:
+    """Raise a ValueError when far more is declared than lies on disk."""
+    if nbytes <= _SMALL:
+        return
+    stored = count_stored()
+    if nbytes > MOST_EXPANSION * stored:
+        raise ValueError(
+            f"it declares {nbytes:,} bytes where {stored:,} are stored, and at most "
+            f"{MOST_EXPANSION:,} times as many are believed"
+        )
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How the chunks of an array are packed.
+
+    Parameters
+    ----------
+    codec : dict
+        What packs them, as numcodecs describes it; empty for nothing that does.
+    nbytes : int
+        Most bytes that a chunk may unpack to.
+    n_after : int
+        Bytes of checksums that come after what is packed.
+    n_texts : int
+        Texts of any length in a chunk, 0 for numbers and texts of one length.
+    """
+
+    codec: dict[str, Any]
+    nbytes: int
+    n_after: int
+    n_texts: int
+
+    @classmethod
+    def of(cls, array: Any) -> Packing:
+        """Take it from the metadata; a ValueError for chunks that are packed more than once."""
+        metadata = array.metadata
+        if metadata.zarr_format == 2:
+            codecs = [c for c in (*(metadata.filters or ()), metadata.compressor) if c is not None]
+            names = [_named(codec) for codec in codecs]
+        else:
+            codecs = list(metadata.codecs)
+            if len(codecs) == 1 and hasattr(codecs[0], "index_codecs"):  # of shards
+                codecs = list(codecs[0].codecs)
+            names = [type(codec).__name__.removesuffix("Codec").lower() for codec in codecs]
+        packed = [place for place, name in enumerate(names) if name in _COMPRESSORS]
+        if len(packed) > 1 or "sharding" in names:
+            raise ValueError("its chunks are packed more than once: write it with one compressor")
+        place = packed[0] if packed else len(names)
+        before, after = names[:place], names[place + 1 :]
+        texts = bool(before) and before[0] in ("vlen-utf8", "vlenutf8")
+        plain = ["crc32c"] if metadata.zarr_format == 3 else []
+        odd = [name for name in (*(before[1:] if texts else ()), *after) if name not in plain]
+        if odd:
+            raise ValueError(f"it is packed with {odd[0]!r} too, which cannot be checked")
+        codec: dict[str, Any] = {"id": names[place]} if packed else {}
+        if packed and metadata.zarr_format == 2:
+            codec = codecs[place].get_config()
+        # With filters and checksums, or texts of any length, it may have more bytes than its rows.
+        simple = all(name in ("bytes", "transpose") for name in before)
+        nbytes = chunk_bytes(array) if simple else CHUNK_BYTES
+        return cls(codec, nbytes, 4 * len(after), math.prod(array.chunks) if texts else 0)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether a chunk must be unpacked to know how much it holds."""
+        return bool(self.n_texts) or self.codec.get("id") in ("bz2", "gzip", "lzma", "zlib")
+
+    def check(self, stored: Any, *, exact: bool = False) -> None:
+        """Raise a ValueError for the bytes of a chunk that would unpack to more than one.
+
+        With `exact`, those of zstd must hold as much as a chunk has.
+        """
+        packed, name = memoryview(stored)[: len(stored) - self.n_after], self.codec.get("id", "")
+        if name == "zstd":
+            check_zstd(packed, self.nbytes, exact=exact)
+        elif name == "blosc":
+            _check_blosc(packed, self.nbytes)
+        elif name == "lz4":
+            _check_told(int.from_bytes(packed[:4], "little"), self.nbytes)
+        elif name:
+            with _open_packed(self.codec, packed) as file:
+                found = 0
+                while found <= self.nbytes and (piece := file.read(_PIECE)):
+                    found += len(piece)
+            if found > self.nbytes:
+                raise ValueError(f"a chunk of {self.nbytes:,} bytes unpacks to more")
+        if self.n_texts:  # how many they are comes first, and as many are made at once
+            plain = numcodecs.get_codec(self.codec).decode(bytes(packed)) if name else packed
+            _check_told(int.from_bytes(bytes(plain[:4]), "little"), self.n_texts, "texts")
+
+
+def _check_told(told: int, most: int, what: str = "bytes") -> None:
+    if told > most:
+        raise ValueError(f"a chunk of {most:,} {what} says that it has {told:,}")
+
+
+def _open_packed(codec: dict[str, Any], packed: memoryview) -> Any:
+    """Return a file of what is packed, to be unpacked piece by piece."""
+    if codec["id"] == "zlib":
+        return _Zlib(packed)
+    file = io.BytesIO(packed)
+    if codec["id"] == "gzip":
+        return gzip.GzipFile(fileobj=file)
+    if codec["id"] == "bz2":
+        return bz2.BZ2File(file)
+    return lzma.LZMAFile(file, format=codec["format"], filters=codec["filters"])
+
+
+class _Zlib(io.RawIOBase):
+    """What a stream of zlib unpacks to."""
+
+    def __init__(self, packed: memoryview) -> None:
+        self._packed, self._at, self._rest = packed, 0, b""
+        self._decoder = zlib.decompressobj()
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, as many as asked for at most."""
+        while not self._decoder.eof:
+            if not self._rest:
+                # In small steps: what is not yet used of one is copied for each piece.
+                self._rest = bytes(self._packed[self._at : self._at + 2**16])
+                self._at += len(self._rest)
+            if not self._rest:
+                break
+            piece = self._decoder.decompress(self._rest, size)
+            self._rest = self._decoder.unconsumed_tail
+            if piece:
+                return piece
+        return b""
+
+
+def _check_blosc(packed: memoryview, nbytes: int) -> None:
+    """Raise a ValueError unless the header of a chunk fits it: the decoder reads on blindly."""
+    if len(packed) < 16:
+        raise ValueError("a chunk is cut short")
+    raw, block, told = (int.from_bytes(packed[i : i + 4], "little") for i in (4, 8, 12))
+    if told != len(packed) or raw > nbytes or (raw and not 0 < block <= 2**31):
+        raise ValueError(f"a chunk has {len(packed):,} bytes and says that it has {told:,}")
+
+
+def check_zstd(packed: Any, nbytes: int, *, exact: bool) -> None:
+    """Raise a ValueError for what zstd would unpack to more than `nbytes`.
+
+    One frame that tells its size is decoded into as much memory. Where it tells none, or others
+    follow it, the decoder goes on for as long as there are blocks, so their heads are counted
+    (RFC 8878, section 3.1.1), to the most that any chunk may have. What is no frame is left to the
+    decoder, which refuses it. With `exact` it must be one frame of just `nbytes`.
+    """
+    data, at, most = memoryview(packed), 0, 0
+    frames: list[int | None] = []
+    while at + 6 <= len(data):
+        magic = int.from_bytes(data[at : at + 4], "little")
+        if magic & ~15 == _ZSTD_SKIPPED:
+            at += 8 + int.from_bytes(data[at + 4 : at + 8], "little")
+            continue
+        if magic != _ZSTD_FRAME:
+            break
+        flags = data[at + 4]
+        single, dictionary = flags >> 5 & 1, (0, 1, 2, 4)[flags & 3]
+        first, count = at + 6 - single + dictionary, (single, 2, 4, 8)[flags >> 6]
+        told = int.from_bytes(data[first : first + count], "little") + 256 * (count == 2)
+        frames.append(told if count else None)
+        at, size = _blocks_of_zstd(data, first + count)
+        most, at = most + size, at + 4 * (flags >> 2 & 1)  # a checksum
+    if not frames or frames == [nbytes]:
+        return
+    plain = len(frames) == 1 and frames[0] is not None
+    found, limit = (frames[0] or 0, nbytes) if plain else (most, max(nbytes, CHUNK_BYTES))
+    if exact or found > limit:
+        raise ValueError(f"a chunk of {nbytes:,} bytes says that it has {found:,}")
+
+
+def _blocks_of_zstd(data: memoryview, at: int) -> tuple[int, int]:
+    """Return where the blocks of a frame end, and the most bytes that they hold."""
+    most = last = 0
+    while not last and at + 3 <= len(data):
+        head = int.from_bytes(data[at : at + 3], "little")
+        last, kind, size = head & 1, head >> 1 & 3, head >> 3
+        most += size if kind < 2 else _ZSTD_BLOCK  # as it is, one byte again and again, or packed
+        at += 3 + (1 if kind == 1 else size)
+    return at, most
+
+
+def _is_plain(codec: Any) -> bool:
+    """Whether this is a codec of numcodecs (format 2) for bytes, numbers or text."""
+    if not type(codec).__module__.startswith("numcodecs."):
+        return False
+    kinds = [getattr(codec, name, None) for name in ("dtype", "astype")]
+    return _named(codec) in _PLAIN_CODECS and not any(
+        getattr(kind, "hasobject", False) for kind in kinds
+    )
+
+
+def _named(codec: Any) -> str:
+    return str(getattr(codec, "codec_id", type(codec).__name__))
+
+
+def _is_known(codec: Any) -> bool:
+    """Whether this is one of zarr's own codecs (format 3), and so are all within it."""
+    from zarr import codecs
+
+    if isinstance(codec, codecs.ShardingCodec):
+        return all(map(_is_known, (*codec.codecs, *codec.index_codecs)))
+    known = (
+        codecs.BloscCodec,
+        codecs.BytesCodec,
+        codecs.Crc32cCodec,
+        codecs.GzipCodec,
+        codecs.TransposeCodec,
+        codecs.VLenUTF8Codec,
+        codecs.ZstdCodec,
+    )
+    return type(codec) in known
