@@ -51,7 +51,9 @@ class Saved(NamedTuple):
             return self.about["data"]
         first = self.whole[0] if hasattr(self.whole, "steps") else self.whole
         names = getattr(first, "columns_", getattr(first, "feature_names_in_", None))
-        size = int(first.n_features_in_)
+        size = getattr(first, "n_features_in_", None)
+        if size is None:
+            raise DataError("the model was saved before it was fitted: fit it, and save it again.")
         if self.table is not None:
             names = self.table.get_feature_names_out()
         return {

@@ -40,7 +40,7 @@ from rfcdask.persist.files import (
     lock_path,
     require_flag,
 )
-from rfcdask.persist.state import check_state, decode, encode, text_array
+from rfcdask.persist.state import check_state, checked_steps, decode, encode, text_array
 from rfcdask.persist.untrusted import faults_as, read_json, require_memory, require_plain
 
 FORMAT = 2  # raised whenever older versions could not read what is written; 2 knows pipelines
@@ -250,7 +250,7 @@ def _load_pipeline(record: dict[str, Any], folder: Path) -> Any:
 
     # Another model may take the place of this one meanwhile: its steps are not those of the first.
     steps = [(name, _load(place, checksum)) for name, place, checksum in _steps(record, folder)]
-    return Pipeline(steps)
+    return Pipeline(checked_steps(steps))
 
 
 def _steps(record: dict[str, Any], folder: Path) -> list[tuple[str, Path, str]]:

@@ -196,6 +196,14 @@ def check_state(model: Any, state: dict[str, Any]) -> None:
         _check_drawn(state["n_features_in_"], state["n_components_"], int(model.n_candidates))
 
 
+def checked_steps(steps: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Return the steps of a pipeline, after a look whether each hands rows on to the next."""
+    for name, step in steps[:-1]:
+        if not hasattr(step, "transform"):
+            raise ValueError(f"its step {name!r} has no transform, and others come after it")
+    return steps
+
+
 def _check_shown(state: dict[str, Any]) -> None:
     """Refuse what is only shown, where showing it would fail."""
     history = state.get("history_", [{"epoch": 0, "loss": 0}])

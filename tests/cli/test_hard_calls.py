@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rfcdask as rf
 from rfcdask.cli.files import to_json
 
 
@@ -81,3 +82,12 @@ def test_a_label_by_name_is_never_a_feature(call: Any, files: Path) -> None:
     done = call("predict", "known", "short.csv")
     assert done.exit_code == 2
     assert "column 'c' is missing from" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["predict", "score"])
+def test_a_model_that_was_never_fitted(command: str, call: Any, files: Path) -> None:
+    if not (files / "unfitted").exists():
+        rf.save(rf.KernelClassifier(), files / "unfitted")
+    done = call(command, "unfitted", "data.csv")
+    assert done.exit_code == 2
+    assert "the model was saved before it was fitted: fit it, and save it again" in done.stderr

@@ -14,7 +14,7 @@ import google_crc32c
 import numpy as np
 import pytest
 import zarr
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 
 import rfcdask as rf
 from rfcdask.persist import models as persist
@@ -268,4 +268,12 @@ def test_a_pipeline_has_steps(tmp_path: Path) -> None:
     rf.save(make_pipeline(rf.PCA(2)).fit(rows(sparse=False)), tmp_path / "model")
     edit(tmp_path / "model", lambda r: r.update(steps=[]))
     with pytest.raises(ValueError, match="it is a pipeline without steps"):
+        rf.load(tmp_path / "model")
+
+
+def test_steps_of_a_pipeline_hand_rows_on(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    first, last = (rf.SGDClassifier(random_state=0).fit(X, X[:, 0] > 0) for _ in range(2))
+    rf.save(Pipeline([("first", first), ("last", last)]), tmp_path / "model")
+    with pytest.raises(persist.DamagedModelError, match="its step 'first' has no transform"):
         rf.load(tmp_path / "model")

@@ -287,8 +287,11 @@ def _label_handle(label: Any) -> Handle | None:
         return None
     if isinstance(label, str | os.PathLike):
         path = expand(label)[0]
-        is_npy = detect_format(path) == "npy"
-        return NpyFile(_here(path)) if is_npy else ZarrMember(Location.of(path))
+        if detect_format(path) == "npy":
+            return NpyFile(_here(path))
+        member = ZarrMember(Location.of(path))
+        member.check_size()
+        return member
     if isinstance(label, zarr.Array):
         return _opened_array(label)
     return InMemory(unmasked(compute(label) if isinstance(label, da.Array) else label), "y")
@@ -362,9 +365,9 @@ def _from_zarr(paths: list[str], label: Any) -> Source:
         pairs = list(_with_labels([ZarrMember(place) for place in places], label))
     else:
         pairs = [_zarr_pair(place, node, label) for place, node in zip(places, found, strict=True)]
-    for X, _ in pairs:
-        if isinstance(X, ZarrMember):
-            X.check_size()
+    for member in (part for pair in pairs for part in pair):
+        if isinstance(member, ZarrMember):
+            member.check_size()
     return ArrayRows(tuple(pairs))
 
 

@@ -26,7 +26,7 @@ from rfcdask.data.sources.base import BATCH_BYTES, Batch, Source, SourceOptions,
 from rfcdask.data.sources.text import file_facts
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import CSR, Array, is_sparse, native
-from rfcdask.persist.chunks import NUMBERS_AND_TEXT, check_expansion, check_zarr
+from rfcdask.persist.chunks import CHUNK_BYTES, NUMBERS_AND_TEXT, check_expansion, check_zarr
 from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import check_width, faults_as
 
@@ -243,10 +243,14 @@ class ZarrMember(Handle):
             return array
 
     def check_size(self) -> None:
-        """Refuse an array that declares far more than is stored."""
+        """Refuse an array that declares far more than is stored, or rows beyond a chunk."""
         array = self.get()
         with faults_of(self.name, "zarr array of numbers or text"):
             check_expansion(array.nbytes, lambda: int(array.nbytes_stored()))
+            if (size := _row_bytes(array)) > CHUNK_BYTES:
+                raise ValueError(
+                    f"its rows have {size:,} bytes, the most that is read is {CHUNK_BYTES:,}"
+                )
 
     def identity(self) -> Any:
         array = self.get()
@@ -311,23 +315,30 @@ class ArrayRows(Source):
         """Yield slices of the arrays."""
         begin = 0
         for X, y in self.parts:
-            rows = X.get()
-            end, step = begin + rows.shape[0], _batch_rows(rows)
-            del rows
+            rows, labels = X.get(), None if y is None else y.get()
+            end, step = begin + rows.shape[0], _batch_rows(rows, labels)
+            del rows, labels
             for a in range(max(start, begin), min(stop, end), step):
                 span = slice(a - begin, min(a + step, stop, end) - begin)
                 yield _read_span(X, y, span)
             begin = end
 
 
-def _batch_rows(rows: Any) -> int:
-    """Return how many rows make a batch; whole chunks when the array has chunks."""
-    width = max(1, rows.shape[1] * np.dtype(rows.dtype).itemsize)
+def _row_bytes(rows: Any) -> int:
+    return max(1, math.prod(rows.shape[1:]) * np.dtype(rows.dtype).itemsize)
+
+
+def _batch_rows(rows: Any, labels: Any) -> int:
+    """Return how many rows make a batch; whole chunks where these, and their labels, are small."""
+    width = _row_bytes(rows)
     if is_sparse(rows):
         width = csr_row_bytes(rows.nnz / rows.shape[0], rows.dtype)
     count = max(1, BATCH_BYTES // width)
-    chunk = getattr(rows, "shards", None) or getattr(rows, "chunks", None)
-    return max(count // chunk[0], 1) * int(chunk[0]) if chunk else int(count)
+    most = max(1, CHUNK_BYTES // max(width, 1 if labels is None else _row_bytes(labels)))
+    for chunk in (getattr(rows, "shards", None), getattr(rows, "chunks", None)):
+        if chunk and chunk[0] <= most:
+            return max(min(count, most) // chunk[0], 1) * int(chunk[0])
+    return int(min(count, most) if getattr(rows, "chunks", None) is None else most)
 
 
 def _read_span(X: Handle, y: Handle | None, span: slice) -> Batch:
