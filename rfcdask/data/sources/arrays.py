@@ -31,6 +31,7 @@ from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import check_width, faults_as
 
 NPY_HEADER = 2**16
+_MANY_CHUNKS = 100_000
 
 
 class Handle(ABC):
@@ -247,6 +248,10 @@ class ZarrMember(Handle):
         array = self.get()
         with faults_of(self.name, "zarr array of numbers or text"):
             check_expansion(array.nbytes, lambda: int(array.nbytes_stored()))
+            if array.nchunks > _MANY_CHUNKS:  # each is looked for, a third of a second a thousand
+                stored = array.nchunks_initialized
+                if array.nchunks > 100 * stored:
+                    raise ValueError(f"it declares {array.nchunks:,} chunks and has {stored:,}")
             if (size := _row_bytes(array)) > CHUNK_BYTES:
                 raise ValueError(
                     f"its rows have {size:,} bytes, the most that is read is {CHUNK_BYTES:,}"

@@ -25,6 +25,14 @@ def test_labels_of_zarr_that_declare_far_more_than_is_stored(tmp_path, shape, ap
         rf.ingest(str(tmp_path / source), tmp_path / "b.zarr", label=label)
 
 
+def test_very_many_chunks_that_were_never_written(tmp_path):
+    """They take no room and are all zeros, but each is looked for: minutes."""
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(4, 100_001), chunks=(4, 1), dtype="f4")
+    array[:, :2] = 1
+    with pytest.raises(DataError, match=r"it declares 100,001 chunks and has 2\b"):
+        rf.ingest(str(tmp_path / "a.zarr"), tmp_path / "b.zarr", label=False)
+
+
 @pytest.mark.filterwarnings("ignore:The data type")
 @pytest.mark.parametrize("labels", ["U100", "f8"])
 @pytest.mark.parametrize("shards", [None, (96, 6)])
