@@ -635,3 +635,16 @@ def bind_again(path, *names):
     files = {name: file_facts((path / name).read_bytes()) for name in names}
     bound = Manifest(manifest.n_rows, {**manifest.files, **files}, manifest.shards)
     (path / KEY).write_bytes(bound.to_bytes())
+
+
+def test_rows_of_shards_that_are_wider_than_rows(tmp_path):
+    """Their index has places of chunks beyond the last column, which were taken for rows of 0."""
+    path, X = tmp_path / "a.zarr", np.arange(1.0, 65).reshape(16, 4)
+    rf.ingest(X, path)
+    shutil.rmtree(path / "X")
+    array = zarr.open_group(path, mode="a").create_array(
+        "X", shape=X.shape, dtype=X.dtype, chunks=(2, 4), shards=(16, 8), compressors=codecs("zstd")
+    )
+    array[:] = X
+    sign(path, 16, 16)
+    assert np.array_equal(rf.open_dataset(path).X.compute(), X)
