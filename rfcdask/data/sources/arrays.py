@@ -124,15 +124,46 @@ class CutArray:
 
 @dataclass(frozen=True)
 class NpyFile(Handle):
-    """A .npy file, mapped into memory rather than read."""
+    """A .npy file, of which rows are read as they are asked for."""
 
     name: str
 
     def get(self) -> Any:
-        return _map_file(self.name, self.name)
+        mapped = _map_file(self.name, self.name)
+        by_columns = mapped.flags.f_contiguous and not mapped.flags.c_contiguous
+        return NpyRows(self.name, mapped.shape, mapped.dtype, mapped.offset, by_columns)
 
     def identity(self) -> Any:
         return file_facts(self.name)
+
+
+@dataclass(frozen=True)
+class NpyRows:
+    """Rows of a .npy file. To touch the map of one that others cut meanwhile ends the process."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: Any
+    offset: int
+    by_columns: bool
+
+    def __getitem__(self, span: slice) -> Array:
+        """Read some neighbouring rows."""
+        count, others = span.stop - span.start, math.prod(self.shape[1:])
+        with open(self.name, "rb", buffering=0) as file:
+            if not self.by_columns:
+                values = self._read(file, span.start * others, count * others)
+                return values.reshape(count, *self.shape[1:])
+            starts = range(span.start, self.shape[0] * others, self.shape[0])
+            columns = [self._read(file, start, count) for start in starts]
+            return np.stack(columns).reshape(*self.shape[:0:-1], count).T
+
+    def _read(self, file: Any, start: int, count: int) -> Array:
+        file.seek(self.offset + start * self.dtype.itemsize)
+        values: Array = np.fromfile(file, self.dtype, count)
+        if len(values) < count:
+            raise ValueError("it is cut short")
+        return values
 
 
 def _map_file(name: str, shown: str) -> Any:
@@ -357,7 +388,7 @@ def _batch_rows(rows: Any) -> int:
 
 
 def _read_span(X: Handle, y: Handle | None, span: slice) -> Batch:
-    # Files are mapped anew for every batch: the pages of a map count as memory until it goes.
+    # Files are opened anew for every batch: the pages of a map count as memory until it goes.
     with faults_of(X.name, "array of rows"):
         X.check_chunks(span)
         rows = X.get()[span]
