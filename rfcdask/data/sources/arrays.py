@@ -148,20 +148,18 @@ class NpyRows:
     by_columns: bool
 
     def __getitem__(self, span: slice) -> Array:
-        """Read some neighbouring rows."""
         count, others = span.stop - span.start, math.prod(self.shape[1:])
         with open(self.name, "rb", buffering=0) as file:
             if not self.by_columns:
-                values = self._read(file, span.start * others, count * others)
-                return values.reshape(count, *self.shape[1:])
+                found = self._read(file, span.start * others, count * others)
+                return found.reshape(count, *self.shape[1:])
             starts = range(span.start, self.shape[0] * others, self.shape[0])
             columns = [self._read(file, start, count) for start in starts]
-            return np.stack(columns).reshape(*self.shape[:0:-1], count).T
+        return np.stack(columns).reshape(*self.shape[:0:-1], count).T
 
     def _read(self, file: Any, start: int, count: int) -> Array:
         file.seek(self.offset + start * self.dtype.itemsize)
-        values: Array = np.fromfile(file, self.dtype, count)
-        if len(values) < count:
+        if len(values := np.fromfile(file, self.dtype, count)) < count:
             raise ValueError("it is cut short")
         return values
 
@@ -178,6 +176,7 @@ class NpzMember(Handle):
     archive: str
     member: str
     folder: str
+    opened: Any  # facts of the archive: all arrays must be of the same one
     is_here = True  # unpacked on this machine; on others nobody would remove what was unpacked
 
     @property
@@ -211,6 +210,8 @@ class NpzMember(Handle):
                 raise ValueError(f"{declared:,} bytes are declared, {info.file_size:,} are there")
             with archive.open(info) as packed:
                 shutil.copyfileobj(packed, file, 2**20)
+        if file_facts(self.archive) != self.opened:
+            raise DataError(f"{self.archive} was changed while it was read: ingest it again.")
 
     def identity(self) -> Any:
         return [file_facts(self.archive), self.member]
@@ -222,6 +223,7 @@ class CsrFile(Handle):
 
     archive: str
     folder: str
+    opened: Any
     is_here = True
     MEMBERS = frozenset({"data", "indices", "indptr", "shape", "format"})
 
@@ -234,7 +236,8 @@ class CsrFile(Handle):
 
     @cached_property
     def _matrix(self) -> CSR:
-        parts = {name: NpzMember(self.archive, name, self.folder).get() for name in self.MEMBERS}
+        more = self.folder, self.opened
+        parts = {name: NpzMember(self.archive, name, *more).get() for name in self.MEMBERS}
         with faults_of(self.archive, "sparse matrix"):
             kind = bytes(parts["format"].reshape(-1)[0]).decode("ascii", "replace")
         if kind != "csr":

@@ -22,7 +22,7 @@ import rfcdask as rf
 from rfcdask.data import DataError, StoreExistsError
 from rfcdask.data.errors import UnreachableError
 from rfcdask.data.ingest.blocks import WriteBlock
-from rfcdask.data.sources.arrays import ArrayRows
+from rfcdask.data.sources.arrays import ArrayRows, NpzMember
 from rfcdask.execution.progress import SilentReporter
 
 
@@ -225,3 +225,18 @@ def test_npy_files_of_every_order_are_read_in_parts(tmp_path, monkeypatch, dtype
     np.save(tmp_path / "X.npy", np.asarray(X, order=order))
     found = rf.ingest(tmp_path / "X.npy", tmp_path / "a.zarr", label=False, block_size=500)
     assert np.array_equal(found.X.compute(), X)
+
+
+def test_rows_and_labels_of_two_npz_archives_of_one_name_are_not_mixed(tmp_path, monkeypatch):
+    path, unpack = tmp_path / "a.npz", NpzMember._unpack
+    np.savez(path, X=np.ones((50, 3)), y=np.arange(50) % 2)
+    np.savez(tmp_path / "b.npz", X=np.zeros((50, 3)), y=np.arange(50) % 3)
+
+    def replaced(self, file):
+        unpack(self, file)
+        if self.member == "X":
+            os.replace(tmp_path / "b.npz", path)
+
+    monkeypatch.setattr(NpzMember, "_unpack", replaced)
+    with pytest.raises(DataError, match=r"a\.npz was changed while it was read"):
+        rf.ingest(path, tmp_path / "a.zarr")
