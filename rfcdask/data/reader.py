@@ -202,10 +202,12 @@ class StoreReader:
 
 
 def _is_packed_by_rows(array: Any) -> bool:
-    """Whether a chunk is whole rows, and is packed as those of stores are by default."""
+    """Whether a shard is chunks of whole rows, packed as those of stores are by default."""
     first, *others = array.metadata.to_dict()["codecs"]
-    if others or first["name"] != "sharding_indexed" or array.chunks[1:] != array.shape[1:]:
+    if others or first["name"] != "sharding_indexed":
         return False
+    if not array.chunks[1:] == array.shards[1:] == array.shape[1:]:
+        return False  # in a wider shard, other chunks lie between those of rows
     codecs = first["configuration"]["codecs"]
     little = codecs[0].get("configuration", {}).get("endian", "little") == "little"
     return little and [codec["name"] for codec in codecs] == ["bytes", "zstd", "crc32c"]

@@ -608,3 +608,43 @@ def test_labels_that_are_not_in_the_manifest_are_no_zeros(tmp_path, stored):
     key.write_bytes(Manifest(manifest.n_rows, manifest.files, bound).to_bytes())
     with pytest.raises(DamagedStoreError, match="not in the manifest"):
         rf.open_dataset(tmp_path / "a.zarr").y.compute()
+
+
+@pytest.mark.parametrize("named", [("default", "."), ("v2", "/"), ("v2", ".")])
+@pytest.mark.parametrize("name", ["X", "y"])
+@pytest.mark.parametrize("old", [True, False])
+@pytest.mark.filterwarnings("ignore:.*without a manifest")
+def test_shards_under_other_names_are_no_zeros(tmp_path, name, named, old):
+    """One byte of the metadata says how shards are called; zarr takes what is not there for 0."""
+    path = tmp_path / "a.zarr"
+    labels = 1 + np.arange(200) % 2
+    rf.ingest((np.ones((200, 4)), labels), path, block_size=2000, compressor="gzip")
+    encoding = {"name": named[0], "configuration": {"separator": named[1]}}
+    edit_json(path / name / "zarr.json", lambda found: found.update(chunk_key_encoding=encoding))
+    if old:
+        as_format_1(path)
+    else:
+        bind_again(path, f"{name}/zarr.json")
+    with pytest.raises(DamagedStoreError, match=f"array {name} .* is damaged"):
+        getattr(rf.open_dataset(path), name).compute()
+
+
+def bind_again(path, *names):
+    """Bind files as they are now, as whoever changed them on purpose would."""
+    manifest = Manifest.from_bytes((path / KEY).read_bytes())
+    files = {name: file_facts((path / name).read_bytes()) for name in names}
+    bound = Manifest(manifest.n_rows, {**manifest.files, **files}, manifest.shards)
+    (path / KEY).write_bytes(bound.to_bytes())
+
+
+def test_rows_of_shards_that_are_wider_than_rows(tmp_path):
+    """Their index has places of chunks beyond the last column, which were taken for rows of 0."""
+    path, X = tmp_path / "a.zarr", np.arange(1.0, 65).reshape(16, 4)
+    rf.ingest(X, path)
+    shutil.rmtree(path / "X")
+    array = zarr.open_group(path, mode="a").create_array(
+        "X", shape=X.shape, dtype=X.dtype, chunks=(2, 4), shards=(16, 8), compressors=codecs("zstd")
+    )
+    array[:] = X
+    sign(path, 16, 16)
+    assert np.array_equal(rf.open_dataset(path).X.compute(), X)

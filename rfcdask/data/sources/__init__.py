@@ -41,7 +41,7 @@ from rfcdask.data.sources.csv import CsvFiles
 from rfcdask.data.sources.dask_arrays import DaskRows, DatasetRows
 from rfcdask.data.sources.parquet import ParquetFiles
 from rfcdask.data.sources.svmlight import SvmlightFiles
-from rfcdask.data.sources.text import stream_lines
+from rfcdask.data.sources.text import file_facts, stream_lines
 from rfcdask.data.store import open_location
 from rfcdask.execution.executor import compute
 from rfcdask.kernels.arrays import as_csr, check_sparse, is_sparse
@@ -307,6 +307,7 @@ def _with_labels(rows: list[Any], label: Any) -> tuple[Pair, ...]:
 
 
 def _npz_pair(path: str, label: Any, folder: str) -> Pair:
+    place = folder, file_facts(path)
     with faults_of(path, ".npz archive"), zipfile.ZipFile(path) as archive:
         if min((info.header_offset for info in archive.infolist()), default=0):
             # An archive behind other bytes: numpy takes such a file for a pickle.
@@ -319,14 +320,14 @@ def _npz_pair(path: str, label: Any, folder: str) -> Pair:
         given = found if label is None else None if label is False else label
         if given is not None and not (isinstance(given, str) and given in names):
             raise DataError(f"{path} has no array {given!r}: its arrays are {', '.join(names)}.")
-        return CsrFile(path, folder), None if not given else NpzMember(path, given, folder)
+        return CsrFile(path, *place), None if not given else NpzMember(path, given, *place)
     X, y = _choose_arrays(path, names, label, _X_NAMES, _Y_NAMES)
     if y is None and label is None and len(names) > 1:
         raise DataError(
             f"{path}: which array holds the labels? Pass label= with one of {', '.join(names)}, or "
             "label=False."
         )
-    return NpzMember(path, X, folder), None if y is None else NpzMember(path, y, folder)
+    return NpzMember(path, X, *place), None if y is None else NpzMember(path, y, *place)
 
 
 def _choose_arrays(

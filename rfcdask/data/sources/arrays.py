@@ -113,15 +113,44 @@ class CutArray:
 
 @dataclass(frozen=True)
 class NpyFile(Handle):
-    """A .npy file, mapped into memory rather than read."""
+    """A .npy file, of which rows are read as they are asked for."""
 
     name: str
 
     def get(self) -> Any:
-        return _map_file(self.name, self.name)
+        mapped = _map_file(self.name, self.name)
+        by_columns = mapped.flags.f_contiguous and not mapped.flags.c_contiguous
+        return NpyRows(self.name, mapped.shape, mapped.dtype, mapped.offset, by_columns)
 
     def identity(self) -> Any:
         return file_facts(self.name)
+
+
+@dataclass(frozen=True)
+class NpyRows:
+    """Rows of a .npy file. To touch the map of one that others cut meanwhile ends the process."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: Any
+    offset: int
+    by_columns: bool
+
+    def __getitem__(self, span: slice) -> Array:
+        count, others = span.stop - span.start, math.prod(self.shape[1:])
+        with open(self.name, "rb", buffering=0) as file:
+            if not self.by_columns:
+                found = self._read(file, span.start * others, count * others)
+                return found.reshape(count, *self.shape[1:])
+            starts = range(span.start, self.shape[0] * others, self.shape[0])
+            columns = [self._read(file, start, count) for start in starts]
+        return np.stack(columns).reshape(*self.shape[:0:-1], count).T
+
+    def _read(self, file: Any, start: int, count: int) -> Array:
+        file.seek(self.offset + start * self.dtype.itemsize)
+        if len(values := np.fromfile(file, self.dtype, count)) < count:
+            raise ValueError("it is cut short")
+        return values
 
 
 def _map_file(name: str, shown: str) -> Any:
@@ -136,6 +165,7 @@ class NpzMember(Handle):
     archive: str
     member: str
     folder: str
+    opened: Any  # facts of the archive: all arrays must be of the same one
     is_here = True  # unpacked on this machine; on others nobody would remove what was unpacked
 
     @property
@@ -169,6 +199,8 @@ class NpzMember(Handle):
                 raise ValueError(f"{declared:,} bytes are declared, {info.file_size:,} are there")
             with archive.open(info) as packed:
                 shutil.copyfileobj(packed, file, 2**20)
+        if file_facts(self.archive) != self.opened:
+            raise DataError(f"{self.archive} was changed while it was read: ingest it again.")
 
     def identity(self) -> Any:
         return [file_facts(self.archive), self.member]
@@ -180,6 +212,7 @@ class CsrFile(Handle):
 
     archive: str
     folder: str
+    opened: Any
     is_here = True
     MEMBERS = frozenset({"data", "indices", "indptr", "shape", "format"})
 
@@ -192,7 +225,8 @@ class CsrFile(Handle):
 
     @cached_property
     def _matrix(self) -> CSR:
-        parts = {name: NpzMember(self.archive, name, self.folder).get() for name in self.MEMBERS}
+        more = self.folder, self.opened
+        parts = {name: NpzMember(self.archive, name, *more).get() for name in self.MEMBERS}
         with faults_of(self.archive, "sparse matrix"):
             kind = bytes(parts["format"].reshape(-1)[0]).decode("ascii", "replace")
         if kind != "csr":
@@ -347,7 +381,7 @@ def _batch_rows(rows: Any, labels: Any) -> int:
 
 
 def _read_span(X: Handle, y: Handle | None, span: slice) -> Batch:
-    # Files are mapped anew for every batch: the pages of a map count as memory until it goes.
+    # Files are opened anew for every batch: the pages of a map count as memory until it goes.
     with faults_of(X.name, "array of rows"):
         rows = X.get()[span]
         values = rows if is_sparse(rows) else np.array(rows)

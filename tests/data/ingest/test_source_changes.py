@@ -22,7 +22,7 @@ import rfcdask as rf
 from rfcdask.data import DataError, StoreExistsError
 from rfcdask.data.errors import UnreachableError
 from rfcdask.data.ingest.blocks import WriteBlock
-from rfcdask.data.sources.arrays import ArrayRows
+from rfcdask.data.sources.arrays import ArrayRows, NpzMember
 from rfcdask.execution.progress import SilentReporter
 
 
@@ -187,3 +187,56 @@ def test_a_lazy_frame_of_parquet_is_gone_on_with_by_another_process(tmp_path):
     frame = dd.read_parquet(source)
     with pytest.raises(StoreExistsError, match="the source differs"):
         rf.ingest(frame[frame.a > 0], dest + "2", label="b")
+
+
+CUT = """
+import sys
+import rfcdask as rf
+from rfcdask.data.sources import arrays
+
+path, whole, calls = sys.argv[1], arrays.NpyFile.get, []
+
+def cut_once_open(self):
+    found = whole(self)
+    calls.append(found)
+    if len(calls) == 3:  # two look at the shape
+        open(path, "r+b").truncate(200)
+    return found
+
+arrays.NpyFile.get = cut_once_open
+rf.ingest(path, path + ".zarr", label=False)
+"""
+
+
+def test_a_npy_file_that_is_cut_while_it_is_read_is_said_to_have_changed(tmp_path):
+    """It was mapped, and the process ended with a bus error and no word."""
+    path = str(tmp_path / "X.npy")
+    np.save(path, np.ones((4000, 3)))
+    cut = subprocess.run([sys.executable, "-c", CUT, path], capture_output=True, timeout=120)
+    assert cut.returncode == 1
+    assert b"X.npy was changed while it was read" in cut.stderr
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["<f8", ">f4", "i2", "?"])
+def test_npy_files_of_every_order_are_read_in_parts(tmp_path, monkeypatch, dtype, order):
+    monkeypatch.setattr("rfcdask.data.sources.arrays.BATCH_BYTES", 100)
+    X = np.arange(210).reshape(70, 3).astype(dtype)
+    np.save(tmp_path / "X.npy", np.asarray(X, order=order))
+    found = rf.ingest(tmp_path / "X.npy", tmp_path / "a.zarr", label=False, block_size=500)
+    assert np.array_equal(found.X.compute(), X)
+
+
+def test_rows_and_labels_of_two_npz_archives_of_one_name_are_not_mixed(tmp_path, monkeypatch):
+    path, unpack = tmp_path / "a.npz", NpzMember._unpack
+    np.savez(path, X=np.ones((50, 3)), y=np.arange(50) % 2)
+    np.savez(tmp_path / "b.npz", X=np.zeros((50, 3)), y=np.arange(50) % 3)
+
+    def replaced(self, file):
+        unpack(self, file)
+        if self.member == "X":
+            os.replace(tmp_path / "b.npz", path)
+
+    monkeypatch.setattr(NpzMember, "_unpack", replaced)
+    with pytest.raises(DataError, match=r"a\.npz was changed while it was read"):
+        rf.ingest(path, tmp_path / "a.zarr")
