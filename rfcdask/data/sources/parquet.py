@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from rfcdask.data.sources.base import (
 )
 from rfcdask.data.sources.text import FileSource, between, open_file
 from rfcdask.execution.progress import track
+from rfcdask.persist.untrusted import require_plain
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 _TEXTS = ("string", "large_string", "binary", "large_binary")
@@ -205,6 +207,7 @@ def _open(path: str, as_dictionary: Sequence[str] = (), metadata: Any = None) ->
         raise missing_extra("pyarrow", "tables", "Reading Parquet") from None
     with faults_of(path, "Parquet file"):
         if not is_url(path):
+            require_plain(Path(path))  # also one that takes the place of the file meanwhile
             return parquet.ParquetFile(path, metadata=metadata, read_dictionary=as_dictionary)
         opened = open_file(path)
         read = opened.open()

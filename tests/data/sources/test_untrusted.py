@@ -326,3 +326,10 @@ def test_texts_that_a_parquet_file_has_once_are_not_all_written_out_at_once(tmp_
     assert whole.schema.field("b").type == stored.type
     assert whole.column("a").to_pylist() == list(range(n))
     assert whole.column("b").to_pylist() == stored.to_pylist()
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_that_takes_the_place_of_a_parquet_file(tmp_path):
+    os.mkfifo(tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet is no plain file"):
+        next(read_parquet(str(tmp_path / "a.parquet"), ["a"], 5))
