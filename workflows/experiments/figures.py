@@ -156,8 +156,13 @@ def draw_lines(
 def log_axis(panel: Any, values: Iterable[float]) -> None:
     """Make the axis of x logarithmic, with the values themselves as its ticks."""
     ticks = sorted(set(values))
+    near = (ticks[-1] / ticks[0]) ** 0.12 if ticks else 1  # labels nearer than that would overlap
+    names = [_short(value) for value in ticks]
+    for place in range(1, len(ticks)):
+        if ticks[place] < near * ticks[place - 1] and names[place - 1]:
+            names[place] = ""
     panel.set_xscale("log")
-    panel.set_xticks(ticks, [_short(value) for value in ticks])
+    panel.set_xticks(ticks, names)
     panel.set_xticks([], minor=True)
 
 
