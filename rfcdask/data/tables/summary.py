@@ -15,6 +15,8 @@ bit, however the rows were cut:
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import reduce
@@ -38,6 +40,7 @@ LONGEST_LEVEL = 200
 NEARLY_ALL = 0.9
 """Text of which more than this share of the values are different is taken for no category."""
 _HASHES = 1024
+_WHOLE = re.compile(r"-?\d+\.0")
 _UNIT = 1074
 DAY = 86_400_000_000
 """Microseconds of a day."""
@@ -230,6 +233,23 @@ def summarize(kind: str, column: Any, size: int = SKETCH) -> Summary:
     _add_numbers(values, *sums)
     total, squares = _whole(sums[0]), _whole(sums[1])
     return Summary(kind, rows, present, total, squares, Sketch.of(values, size), spans)
+
+
+def known_places(found: Iterable[str], known: Sequence[str]) -> dict[str, int]:
+    """Return where levels are among the known ones, also those of files of another format.
+
+    Arrow has true and 1 as the text of what pandas writes to CSV as True and 1.0.
+    """
+    exact = {level: place for place, level in enumerate(known)}
+    alike = {_plain_level(level): place for level, place in exact.items()}
+    places = {level: exact.get(level, alike.get(_plain_level(level))) for level in found}
+    return {level: place for level, place in places.items() if place is not None}
+
+
+def _plain_level(level: str) -> str:
+    if level.lower() in ("true", "false"):
+        return level.lower()
+    return level[:-2] if _WHOLE.fullmatch(level) else level
 
 
 def level_hash(level: str) -> int:
