@@ -334,6 +334,14 @@ def is_free_text(found: Summary, choices: Choices) -> bool:
     )
 
 
+def no_columns(where: str) -> DataError:
+    """Say that of a table nothing is left."""
+    return DataError(
+        f"{where} has no column to learn from: all are left out or missing, so leave out fewer by "
+        "columns= or give rows with values."
+    )
+
+
 def conclude_all(
     found: dict[str, Summary], kinds: Decided, choices: Choices, n_rows: int, where: str
 ) -> TableSpec:
@@ -362,5 +370,5 @@ def conclude_all(
             columns.append(conclude(name, found[name], choices))
     spec = TableSpec(tuple(columns), n_rows)
     if not spec.names:
-        raise DataError(f"{where} has no column to learn from: all are left out or missing.")
+        raise no_columns(where)
     return spec
