@@ -11,6 +11,7 @@ import ast
 import json
 import os
 import re
+import select
 import signal
 import sys
 import threading
@@ -305,9 +306,14 @@ def _open_closed_streams() -> None:
 def _stdout_is_broken() -> bool:
     try:
         sys.stdout.flush()
-    except OSError:
+        if not hasattr(select, "poll"):
+            return False
+        # What is longer than the buffer was written past it, and nothing is left to flush.
+        asked = select.poll()
+        asked.register(sys.stdout.fileno(), 0)
+        return any(event & select.POLLERR for _, event in asked.poll(0))
+    except (OSError, ValueError):
         return True
-    return False
 
 
 def _forget_stdout() -> None:

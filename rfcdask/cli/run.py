@@ -26,7 +26,7 @@ from rfcdask.cli.files import (
 )
 from rfcdask.features import METHODS, NEIGHBOURS
 from rfcdask.persist.untrusted import faults_as, redacted
-from rfcdask.pipeline.folder import RESULTS_FORMAT, read_results
+from rfcdask.pipeline.folder import RESULTS_FORMAT, damage_of, read_results
 from rfcdask.pipeline.settings import (
     COMPARING,
     COUNT,
@@ -117,7 +117,9 @@ def run(
             say=note,
             **{name: options[name] for name in WORK},
         )
-    show(results, summary(results, folder.model, folder.report), as_json)
+    with damage_of(folder.results):
+        text = summary(results, folder.model, folder.report)
+    show(results, text, as_json)
 
 
 def _check_source(source: str | None, options: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import tarfile
 import uuid
 import zipfile
 import zlib
@@ -25,13 +26,14 @@ from zarr.storage import FsspecStore, LocalStore
 from rfcdask.data.errors import DataError, reachable
 from rfcdask.execution.failures import ask_workers
 from rfcdask.persist.files import PARTIAL, atomic_file, follow_link, sync_all
-from rfcdask.persist.untrusted import redacted, require_plain, shown_cause, usable_url
+from rfcdask.persist.untrusted import reason, redacted, require_plain, shown_cause, usable_url
 
 if TYPE_CHECKING:
     from distributed import Client
 
 _LOCAL = ("file://", "local://")
-UNUSABLE = (TypeError, ValueError, AttributeError, zipfile.BadZipFile)
+_BROKEN = (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error)
+UNUSABLE = (TypeError, ValueError, AttributeError, *_BROKEN)
 """What file systems raise of addresses and options that they cannot use."""
 
 
@@ -89,10 +91,20 @@ def file_system(path: str) -> tuple[Any, str]:
     Of a local path it is that of this machine: '::' in it divides nothing and is part of a name.
     """
     if is_url(path):
-        fs, root = url_to_fs(path)
-        return fs, str(root)
+        return _connect(path)
     here = fsspec.filesystem("file")
     return here, str(here._strip_protocol(path))
+
+
+def _connect(url: str, **options: Any) -> tuple[Any, str]:
+    try:
+        fs, root = url_to_fs(url, **options)
+    except _BROKEN as error:
+        raise DataError(
+            f"{url} is in an archive that is none, is damaged or is cut short ({reason(error)}): "
+            "get it again."
+        ) from shown_cause(error)
+    return fs, str(root)
 
 
 def path_text(path: Any, name: str = "the path") -> str:
@@ -197,8 +209,7 @@ class Location:
         if self.is_local:
             return fsspec.filesystem("file"), self.url
         with reaching(self.url, *UNUSABLE):  # some connect at once
-            fs, root = url_to_fs(self.url, **dict(self.options))
-        return fs, root
+            return _connect(self.url, **dict(self.options))
 
     @contextmanager
     def _at(self, name: str) -> Iterator[tuple[Any, str]]:

@@ -33,15 +33,15 @@ _NUMBERED = re.compile(
     r"|((?:https?|s?ftp)://)(?!localhost:)[^\s/?#@:.]+:\d{1,5}/[^\s@]*@(?=[\w.-]+(?::\d+)?/)"
 )
 _SECRET = (
-    r"x-(?:amz|goog)-[\w-]+|awsaccesskeyid|googleaccessid|sig|auth|"
-    r"[\w.-]*(?:signature|credential|token|secret|passw(?:or)?d|pwd|authorization|"
+    r"x-(?:amz|goog)-[\w-]+|awsaccesskeyid|googleaccessid|sig|sas|auth|pass|jwt|bearer|delegation|"
+    r"[\w.-]*(?:signature|credential|token|secret|passw(?:or)?d|passphrase|pwd|authorization|"
     r"(?:api|access|account|private|signing)[_-]?key)[\w.-]*"
 )
 _QUERY = re.compile(
-    rf"([?&;](?:{_SECRET})=)[^&\s#;]+?(?=[\])'\"<>,.:]*(?:[&\s#;]|$))", re.IGNORECASE
+    rf"([?&;#](?:{_SECRET})=)[^&\s#;]+?(?=[\])'\"<>,.:]*(?:[&\s#;]|$))", re.IGNORECASE
 )
 # Dataverse and Google call a token just key; a short value, or one with a dot, may name a file.
-_KEY = re.compile(r"([?&;](?:subscription-)?key=)[\w-]{20,}(?![\w-]*[./%]\w)", re.IGNORECASE)
+_KEY = re.compile(r"([?&;](?:[a-z]+[_-])?key=)[\w-]{20,}(?![\w-]*[./%]\w)", re.IGNORECASE)
 
 
 @contextmanager

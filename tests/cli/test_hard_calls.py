@@ -91,3 +91,31 @@ def test_a_model_that_was_never_fitted(command: str, call: Any, files: Path) -> 
     done = call(command, "unfitted", "data.csv")
     assert done.exit_code == 2
     assert "the model was saved before it was fitted: fit it, and save it again" in done.stderr
+
+
+def test_a_table_of_which_all_is_left_out(call: Any, files: Path) -> None:
+    (files / "none.toml").write_text('columns = {a="drop", b="drop", c="drop", d="drop"}\n')
+    done = call("ingest", "data.csv", "none.zarr", "--columns", "none.toml")
+    assert done.exit_code == 2
+    assert "data.csv has no column to learn from" in done.stderr
+    (files / "one.toml").write_text('columns = {a="drop", b="drop", c="drop"}\n')  # the remedy
+    done = call("ingest", "data.csv", "none.zarr", "--columns", "one.toml", "--json")
+    assert done.exit_code == 0
+
+
+@pytest.mark.parametrize("damaged", ["{}", '{"model": {}, "linear": 3}'])
+def test_results_of_a_run_that_are_damaged_are_made_again(
+    damaged: str, call: Any, files: Path
+) -> None:
+    few = ["--methods", "random", "--sizes", "10", "--epochs", "1", "--scheduler", "threads"]
+    first = call("run", "data.csv", "--out", "damaged-run", "--overwrite", *few)
+    assert first.exit_code == 0
+    results = files / "damaged-run" / "results.json"
+    results.write_text(damaged)
+    again = ("run", "--resume", "--out", "damaged-run", "--scheduler", "threads")
+    done = call(*again)
+    assert done.exit_code == 2
+    assert f"{results} is damaged" in done.stderr
+    assert "remove it and call again" in done.stderr
+    results.unlink()
+    assert call(*again).stdout == first.stdout

@@ -137,6 +137,19 @@ def test_a_reader_that_goes_away_is_no_error(many: Path) -> None:
     assert done.stderr == ""
 
 
+def test_a_reader_of_the_help_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    """What is longer than the buffer of stdout is written past it: a flush finds nothing amiss."""
+    done = subprocess.run(
+        ["bash", "-c", "rfcdask run --help | true; echo ${PIPESTATUS[0]}"],
+        cwd=tmp_path,
+        env=user_environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("141\n", "")
+
+
 @pytest.mark.parametrize("ending", [">&-", "<&- >&-", ">&- 2>&-"])
 def test_closed_streams_are_no_error(many: Path, ending: str) -> None:
     """Nothing is read by anybody, and no file that is written takes the number of a closed one."""

@@ -322,6 +322,8 @@ def _npz_pair(path: str, label: Any, folder: str) -> Pair:
             raise DataError(f"{path} has no array {given!r}: its arrays are {', '.join(names)}.")
         return CsrFile(path, *place), None if not given else NpzMember(path, given, *place)
     X, y = _choose_arrays(path, names, label, _X_NAMES, _Y_NAMES)
+    if X == "data" and {"shape", "format"} <= set(names):  # its diagonals are no rows
+        raise CsrFile(path, *place).of_other_format("DIA or COO")
     if y is None and label is None and len(names) > 1:
         raise DataError(
             f"{path}: which array holds the labels? Pass label= with one of {', '.join(names)}, or "

@@ -223,6 +223,13 @@ class CsrFile(Handle):
     def get(self) -> Any:
         return self._matrix
 
+    def of_other_format(self, kind: str) -> DataError:
+        """Return what is said of all but CSR."""
+        return DataError(
+            f"{self.archive} holds a sparse matrix of format {kind}: write it with "
+            "scipy.sparse.save_npz(path, X.tocsr())."
+        )
+
     @cached_property
     def _matrix(self) -> CSR:
         more = self.folder, self.opened
@@ -230,10 +237,7 @@ class CsrFile(Handle):
         with faults_of(self.archive, "sparse matrix"):
             kind = bytes(parts["format"].reshape(-1)[0]).decode("ascii", "replace")
         if kind != "csr":
-            raise DataError(
-                f"{self.archive} holds a sparse matrix of format {kind!r}: write it with "
-                "scipy.sparse.save_npz(path, X.tocsr())."
-            )
+            raise self.of_other_format(f"{kind!r}")
         with faults_of(self.archive, "CSR matrix"):
             rows, columns = map(int, parts["shape"])
             values = tuple(parts[name] for name in ("data", "indices", "indptr"))

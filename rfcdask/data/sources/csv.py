@@ -205,13 +205,15 @@ def read_csv(path: str, dialect: Dialect, columns: TableColumns, text: bool = Fa
     import pyarrow as pa
 
     with open_text(path) as file:
-        blank = _blank_bytes(file.read(SAMPLE_BYTES))
+        head = file.read(SAMPLE_BYTES)
+    blank = _blank_bytes(head)
+    long_head = dialect.header and head[blank:].partition(b"\n")[0].count(b'"') % 2 == 1
     done = 0
     for size in (BLOCK_BYTES, READ_BYTES):
         with open_text(path) as file:
             file.read(blank)  # else pyarrow skips a blank line for the header
             try:
-                for batch in _after(done, _open_csv(file, dialect, columns, text, size)):
+                for batch in _after(done, _open_csv(file, dialect, columns, size, text, long_head)):
                     yield batch
                     done += batch.num_rows
                 return
@@ -231,7 +233,7 @@ def _after(done: int, batches: Any) -> Iterator[Any]:
 
 
 def _open_csv(
-    file: Any, dialect: Dialect, columns: TableColumns, text: bool, block_size: int
+    file: Any, dialect: Dialect, columns: TableColumns, size: int, text: bool, long_head: bool
 ) -> Any:
     try:
         import pyarrow as pa
@@ -244,13 +246,13 @@ def _open_csv(
         file,
         read_options=arrow.ReadOptions(
             column_names=list(columns.names),
-            skip_rows=int(dialect.header),
-            block_size=block_size,
+            skip_rows_after_names=int(dialect.header),  # a row: names may go over several lines
+            block_size=size,
         ),
         parse_options=arrow.ParseOptions(
             delimiter=dialect.delimiter,
-            # Text, also in a column that is left out, may go over several lines.
-            newlines_in_values=text or len(types) < len(columns.names),
+            # Text, also in a column that is left out, and names may go over several lines.
+            newlines_in_values=text or long_head or len(types) < len(columns.names),
         ),
         convert_options=arrow.ConvertOptions(
             column_types=types,

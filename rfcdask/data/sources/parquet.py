@@ -205,13 +205,15 @@ def _open(path: str, as_dictionary: Sequence[str] = (), metadata: Any = None) ->
         from pyarrow import parquet
     except ImportError:
         raise missing_extra("pyarrow", "tables", "Reading Parquet") from None
+    given: dict[str, Any] = {"metadata": metadata, "read_dictionary": as_dictionary}
+    given["page_checksum_verification"] = True  # where the file has some, as those of Spark
     with faults_of(path, "Parquet file"):
         if not is_url(path):
             require_plain(Path(path))  # also one that takes the place of the file meanwhile
-            return parquet.ParquetFile(path, metadata=metadata, read_dictionary=as_dictionary)
+            return parquet.ParquetFile(path, **given)
         opened = open_file(path)
         read = opened.open()
-        file = parquet.ParquetFile(read, metadata=metadata, read_dictionary=as_dictionary)
+        file = parquet.ParquetFile(read, **given)
         file.opened = opened  # an archive around the file is open as long as its file system is
         return file
 

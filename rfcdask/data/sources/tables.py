@@ -51,7 +51,13 @@ from rfcdask.data.tables.encode import (
     to_arrow,
     value_errors,
 )
-from rfcdask.data.tables.summary import Decided, Summary, conclude_all, join_summaries
+from rfcdask.data.tables.summary import (
+    Decided,
+    Summary,
+    conclude_all,
+    join_summaries,
+    no_columns,
+)
 from rfcdask.execution.dask_internals import token_of_frame
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import Array, IntArray
@@ -251,6 +257,8 @@ class Table(Source):
             for part, first, block in self._blocks(wanted, self.label):
                 with value_errors(part.place, first, learned=not learn):
                     columns = convert_block(block, self.kinds, self.choices)
+                if not columns:
+                    raise no_columns(part.name)
                 labels = self._labels(part, block)
                 bad = self._bad_rows(part, first, columns, labels, options.nan, unlabelled)
                 tally.add(block.num_rows, np.flatnonzero(bad), labels)

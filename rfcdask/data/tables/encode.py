@@ -24,6 +24,7 @@ from rfcdask.data.tables.summary import (
     Decided,
     Summary,
     date_parts,
+    known_places,
     level_hash,
     microseconds,
     numbers_of,
@@ -143,6 +144,8 @@ def _converts(values: Any, kind: str) -> bool:
 def as_kind(column: Any, name: str, kind: str, format: str | None = None) -> Any:
     """Return a column with the one Arrow type of its kind, null where a value is missing."""
     column = one_chunk(column)
+    if isinstance(column.type, pa.BaseExtensionType):  # of periods Arrow takes the days since 1970
+        raise ValueKindError(0, name, kind, column.type)
     try:
         made = _converted(column, kind, format)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
@@ -273,8 +276,8 @@ def _encode_date(values: Any, column: ColumnSpec, out: Array) -> None:
 
 def _encode_levels(values: Any, column: ColumnSpec, out: Array) -> None:
     coded, n_known = values.dictionary_encode(), len(column.levels)
-    known = {level: place for place, level in enumerate(column.levels)}
     levels = coded.dictionary.to_pylist()
+    known = known_places(levels, column.levels)
     others = [n_known if column.other else -1] * len(levels)  # a level never seen has no column
     if column.hashed:
         others = [n_known + level_hash(level) % column.hashed for level in levels]

@@ -15,6 +15,8 @@ bit, however the rows were cut:
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import reduce
@@ -38,6 +40,7 @@ LONGEST_LEVEL = 200
 NEARLY_ALL = 0.9
 """Text of which more than this share of the values are different is taken for no category."""
 _HASHES = 1024
+_WHOLE = re.compile(r"-?\d+\.0")
 _UNIT = 1074
 DAY = 86_400_000_000
 """Microseconds of a day."""
@@ -232,6 +235,23 @@ def summarize(kind: str, column: Any, size: int = SKETCH) -> Summary:
     return Summary(kind, rows, present, total, squares, Sketch.of(values, size), spans)
 
 
+def known_places(found: Iterable[str], known: Sequence[str]) -> dict[str, int]:
+    """Return where levels are among the known ones, also those of files of another format.
+
+    Arrow has true and 1 as the text of what pandas writes to CSV as True and 1.0.
+    """
+    exact = {level: place for place, level in enumerate(known)}
+    alike = {_plain_level(level): place for level, place in exact.items()}
+    places = {level: exact.get(level, alike.get(_plain_level(level))) for level in found}
+    return {level: place for level, place in places.items() if place is not None}
+
+
+def _plain_level(level: str) -> str:
+    if level.lower() in ("true", "false"):
+        return level.lower()
+    return level[:-2] if _WHOLE.fullmatch(level) else level
+
+
 def level_hash(level: str) -> int:
     """Return the hash by which levels are spread over columns, as scikit-learn hashes them."""
     from sklearn.utils import murmurhash3_32  # tables without hashed levels do without it
@@ -314,6 +334,14 @@ def is_free_text(found: Summary, choices: Choices) -> bool:
     )
 
 
+def no_columns(where: str) -> DataError:
+    """Say that of a table nothing is left."""
+    return DataError(
+        f"{where} has no column to learn from: all are left out or missing, so leave out fewer by "
+        "columns= or give rows with values."
+    )
+
+
 def conclude_all(
     found: dict[str, Summary], kinds: Decided, choices: Choices, n_rows: int, where: str
 ) -> TableSpec:
@@ -342,5 +370,5 @@ def conclude_all(
             columns.append(conclude(name, found[name], choices))
     spec = TableSpec(tuple(columns), n_rows)
     if not spec.names:
-        raise DataError(f"{where} has no column to learn from: all are left out or missing.")
+        raise no_columns(where)
     return spec

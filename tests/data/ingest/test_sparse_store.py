@@ -121,6 +121,15 @@ def test_files_of_scipy_are_read(tmp_path):
     assert not (tmp_path / "d.zarr").exists()
 
 
+@pytest.mark.parametrize("kind", ["dia", "coo"])
+def test_diagonals_of_scipy_are_no_rows(tmp_path, kind):
+    """A file of diagonals has an array named data too, which was taken for the rows."""
+    sparse.save_npz(tmp_path / "a.npz", sparse.eye_array(20, 6).asformat(kind))
+    for label in (None, False):
+        with pytest.raises(DataError, match=r"format DIA or COO: write it with .*tocsr"):
+            rf.ingest(tmp_path / "a.npz", tmp_path / "a.zarr", label=label)
+
+
 KILLED = """
 import os, signal, sys
 import rfcdask as rf

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import tarfile
 import time
 import zipfile
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 from pyarrow import parquet as pq
 
 import rfcdask as rf
-from rfcdask.data.errors import DataError, UnreachableError
+from rfcdask.data.errors import DataError
 from rfcdask.data.sources import detect_format
 from rfcdask.data.sources.csv import sniff
 
@@ -318,8 +319,24 @@ def test_an_archive_that_is_not_there_is_named(tmp_path: Path) -> None:
         rf.ingest(f"zip://a.csv::{tmp_path}/none.zip", tmp_path / "o.zarr")
     (tmp_path / "text.zip").write_text("a,b\n1,2\n", encoding="utf-8")
     for read in (detect_format, lambda url: rf.ingest(url, tmp_path / "o.zarr")):
-        with pytest.raises(UnreachableError, match=r"cannot be reached \(BadZipFile"):
+        with pytest.raises(DataError, match=r"is damaged or is cut short \(File is not a zip file"):
             read(f"zip://a.csv::{tmp_path}/text.zip")
+
+
+@pytest.mark.parametrize(("ending", "mode"), [("tar", "w"), ("tar.gz", "w:gz")])
+def test_a_tar_archive_that_is_cut_short_is_named(tmp_path: Path, ending: str, mode: Any) -> None:
+    packed_files(tmp_path)
+    with tarfile.open(tmp_path / f"all.{ending}", mode) as archive:
+        archive.add(tmp_path / "a.csv", "a.csv")
+    address = f"tar://a.csv::{tmp_path}/all.{ending}"
+    np.testing.assert_array_equal(rf.ingest(address, tmp_path / "o.zarr").X.compute(), A)
+    data = (tmp_path / f"all.{ending}").read_bytes()
+    (tmp_path / f"cut.{ending}").write_bytes(data[: len(data) // 8])
+    for read in (detect_format, rf.open_dataset, lambda url: rf.ingest(url, tmp_path / "p.zarr")):
+        with pytest.raises(
+            DataError, match=r"cut\.tar.* is in an archive that is none, is damaged"
+        ):
+            read(f"tar://a.csv::{tmp_path}/cut.{ending}")
 
 
 def test_an_address_of_a_local_file_is_its_path(tmp_path: Path) -> None:

@@ -279,3 +279,21 @@ def test_rows_without_one_of_the_targets_are_named(tmp_path: Path) -> None:
         rf.ingest(tmp_path / "t.csv", tmp_path / "s.zarr", label=["u", "v"])
     given: dict[str, Any] = {"label": ["u", "v"], "nan": "drop-unlabelled"}
     assert rf.ingest(tmp_path / "t.csv", tmp_path / "s.zarr", **given).shape[0] == 59
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\r\nb", "a\n"])
+@pytest.mark.parametrize("values", ["1 2 3", "u v u"])
+def test_names_over_several_lines_are_no_row(tmp_path: Path, name: str, values: str) -> None:
+    """Spreadsheets write such names; the rest of them was taken for a row with a class 'label'."""
+    frame = pd.DataFrame({name: values.split(), "c": [4, 5, 6], "label": ["x", "y", "x"]})
+    plain = frame.rename(columns={name: name.strip().replace("\r", "")})
+    for folder, order in (("first", [0, 1, 2]), ("last", [2, 1, 0])):
+        frame.iloc[:, order].to_csv(tmp_path / "long.csv", index=False)
+        plain.iloc[:, order].to_parquet(tmp_path / "plain.parquet", index=False)
+        given: dict[str, Any] = {} if "u" in values else {"columns": {plain.columns[0]: "number"}}
+        found = rf.ingest(tmp_path / "long.csv", tmp_path / folder / "long.zarr", **given)
+        right = rf.ingest(tmp_path / "plain.parquet", tmp_path / folder / "plain.zarr", **given)
+        assert found.columns == right.columns
+        assert found.y is not None
+        assert found.y.compute().tolist() == ["x", "y", "x"]
+        np.testing.assert_array_equal(found.X.compute(), right.X.compute())

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zarr
 from data_helpers import refused
@@ -290,6 +292,19 @@ def test_a_pipe_in_a_zarr_source_is_refused_too(tmp_path, name):
     os.mkfifo(tmp_path / "x.zarr" / name)
     with pytest.raises(DataError, match=r"no plain file|no zarr array"):
         rf.ingest(tmp_path / "x.zarr", tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize("columns", [["a", "label"], ["a", "town", "label"]])
+def test_checksums_of_parquet_pages_are_compared(tmp_path, columns):
+    """A changed bit of a number is another number; only the checksum tells."""
+    rows = {"a": np.arange(500) + 0.25, "town": ["ulm", "bonn"] * 250, "label": [0, 1] * 250}
+    table = pa.table({name: rows[name] for name in columns})
+    plain = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    pq.write_table(table, tmp_path / "good.parquet", **plain)
+    data = bytearray((tmp_path / "good.parquet").read_bytes())
+    assert rf.ingest(tmp_path / "good.parquet", tmp_path / "good.zarr").shape[0] == 500
+    data[data.index(np.float64(100.25).tobytes()) + 6] ^= 1
+    refused(tmp_path, "a.parquet", bytes(data), "damaged or is cut short")
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.parquet", "a.csv", "a"])

@@ -426,3 +426,31 @@ def test_numbers_as_they_are_and_an_encoded_table_are_told_apart(tmp_path: Path)
     assert model.score(without.X, without.y) > 0.9
     with pytest.raises(DataError, match="are no encoded table, unlike those of `fit`"):
         rf.RidgeClassifier().fit(filled.X, filled.y).predict(plain.X)
+
+
+@pytest.mark.parametrize("fitted", ["t.csv", "t.parquet"])
+def test_levels_are_the_same_in_files_of_another_format(tmp_path: Path, fitted: str) -> None:
+    """A level that CSV writes as True or 1.0 was taken for one never seen in Parquet."""
+    table = pd.DataFrame({"a": [True, False] * 30, "b": [1.0, 2.0, 0.5] * 20, "c": ["u", "v"] * 30})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    table.to_parquet(tmp_path / "t.parquet", index=False)
+    given: dict[str, Any] = {"label": "c", "columns": {"a": "category", "b": "category"}}
+    learned = rf.TableEncoder.of(rf.ingest(tmp_path / fitted, tmp_path / "fit.zarr", **given))
+    rows = [
+        rf.ingest(tmp_path / name, tmp_path / f"{name}.zarr", label="c", columns=learned)
+        for name in ("t.csv", "t.parquet")
+    ]
+    np.testing.assert_array_equal(rows[0].X.compute(), rows[1].X.compute())
+    assert (rows[0].X.compute().sum(axis=1) == 2).all()
+
+
+@pytest.mark.parametrize("kind", ["date", "number", "category"])
+def test_periods_are_no_dates(kind: str) -> None:
+    """Arrow casts what they are made of: days since 1970 were read as microseconds."""
+    days = pd.date_range("2024-01-01", periods=60)
+    values = {"date": days, "number": np.arange(60), "category": ["u", "v", "w"] * 20}
+    encoder = rf.TableEncoder().fit(pd.DataFrame({"d": values[kind]}))
+    with pytest.raises(DataError, match=r"column 'd', found 'extension<pandas\.period"):
+        encoder.transform(pd.DataFrame({"d": days.to_period("D")}))
+    if kind == "date":  # the remedy
+        encoder.transform(pd.DataFrame({"d": days.to_period("D").to_timestamp()}))
