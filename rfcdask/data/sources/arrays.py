@@ -26,7 +26,13 @@ from rfcdask.data.sources.base import BATCH_BYTES, Batch, Source, SourceOptions,
 from rfcdask.data.sources.text import file_facts
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import CSR, Array, is_sparse, native
-from rfcdask.persist.chunks import CHUNK_BYTES, NUMBERS_AND_TEXT, check_expansion, check_zarr
+from rfcdask.persist.chunks import (
+    CHUNK_BYTES,
+    NUMBERS_AND_TEXT,
+    TEXT_BYTES,
+    check_expansion,
+    check_zarr,
+)
 from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import check_width, faults_as
 
@@ -364,7 +370,9 @@ class ArrayRows(Source):
 
 
 def _row_bytes(rows: Any) -> int:
-    return max(1, math.prod(rows.shape[1:]) * np.dtype(rows.dtype).itemsize)
+    kind = np.dtype(rows.dtype)
+    size = TEXT_BYTES if kind.kind == "T" else kind.itemsize  # of texts the type tells no length
+    return max(1, math.prod(rows.shape[1:]) * size)
 
 
 def _batch_rows(rows: Any, labels: Any) -> int:
