@@ -412,6 +412,8 @@ def check_pair(name: str, X: Any, label_name: str, y: Any) -> None:
         return
     if y.dtype.kind not in NUMBERS_AND_TEXT + "O":
         raise DataError(f"{label_name} holds {y.dtype}: labels are numbers or text.")
+    if y.dtype.kind == "f" and y.dtype.itemsize > 8:
+        raise DataError(f"{label_name} holds {y.dtype}: use y.astype(float).")
     if len(y.shape) not in (1, 2) or 0 in y.shape[1:]:
         raise DataError(f"{label_name} has shape {tuple(y.shape)}: one label per row is needed.")
     if len(y.shape) == 2 and y.shape[1] > 1 and y.dtype.kind not in "biuf":
