@@ -10,7 +10,7 @@ import shlex
 import shutil
 import uuid
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,11 @@ from rfcdask.persist.files import (
     PARTIAL,
     UNFINISHED,
     atomic_file,
+    backup_of,
     discard,
     exclusive_lock,
     replace_folder,
+    restore_backup,
 )
 
 FORMAT = 1
@@ -159,6 +161,21 @@ class RunFolder:
             if item.name not in own and not item.name.endswith(_PARTS):
                 item.replace(self.path / item.name)
         replace_folder(self.path, self.final)
+
+    def recover(self) -> None:
+        """Take up the replacement of a finished run where that was killed: see `replace_folder`.
+
+        Just before the two change places, the new one has the name of what is to be removed.
+        """
+        new = RunFolder(backup_of(self.aside.path))
+        restore_backup(self.aside.path, self.path)
+        if not new.is_finished:
+            return
+        with suppress(RunExistsError), self.locked():  # else another process is at it just now
+            finished = [run.results.stat().st_mtime_ns for run in (self, new) if run.is_finished]
+            if finished == sorted(set(finished)) and len(finished) == 2:
+                with suppress(OSError):  # unless a later one is there already
+                    new.path.replace(self.aside.path)
 
     def tidy(self) -> None:
         """Remove what a finished run no longer needs."""

@@ -89,7 +89,7 @@ def test_a_killed_replacement_leaves_the_old_run(old: Path, phase: str) -> None:
 
 
 @pytest.mark.parametrize("exchanges", [True, False])
-@pytest.mark.parametrize("name", ["replace_folder", "sync_all", "discard"])
+@pytest.mark.parametrize("name", ["replace_folder", "sync_all", "discard", "_exchange"])
 def test_killed_while_it_takes_its_place(
     old: Path, name: str, exchanges: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
