@@ -126,16 +126,18 @@ class RunFolder:
         """Whether anything lies here that took time to make."""
         return self.data.exists() or self.holds_results
 
-    def clear(self, *, keep_data: bool = False) -> None:
+    def clear(self, *, keep_data: bool = False, keep_begun: bool = False) -> None:
         """Remove what a run wrote, `begun` last, and nothing else; the store may be kept.
 
-        Folders lose their names first: half of one is never taken for the whole.
+        Folders lose their names first: half of one is never taken for the whole. Where a run begins
+        anew `begun` is kept until that of the new one replaces it: without it, and with files of
+        others, this would be no folder of a run.
         """
         stores = () if keep_data else (self.data,)
         for folder in (*stores, self.phases, self.maps, self.model):
             if os.path.lexists(folder):
                 folder.replace(folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}{PARTIAL}"))
-        for file in self._files:
+        for file in self._files[: -1 if keep_begun else None]:
             file.unlink(missing_ok=True)
         self.sweep()
 

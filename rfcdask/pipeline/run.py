@@ -291,7 +291,7 @@ def _begin(folder: RunFolder, source: Any, given: Mapping[str, Any]) -> dict[str
     settings = Settings(**given)
     data = identity(place, settings)
     mended = folder.final_model is not None or folder.refused.exists()
-    folder.clear(keep_data=mended and _holds(folder, source, settings.to_dict()))
+    folder.clear(keep_data=mended and _holds(folder, source, settings.to_dict()), keep_begun=True)
     begun = {
         "format": FORMAT,
         "rfcdask": __version__,
