@@ -15,10 +15,12 @@ import math
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numcodecs
 import numpy as np
+from numcodecs import zstd
 
 CHUNK_BYTES = 512 * 2**20  # most bytes of one decoded chunk
 MOST_EXPANSION = 10**6
@@ -27,14 +29,18 @@ NUMBERS_AND_TEXT = "biufUST"  # kinds of numpy types that hold neither Python ob
 _SMALL = 2**28
 _COMPRESSORS = ("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd")
 # What numcodecs calls its codecs for bytes, numbers and text; none of them runs code of a file.
+_CHECKSUMS = ("adler32", "crc32", "crc32c", "fletcher32")
+_TEXTS = ("vlen-utf8", "vlenutf8")
 _PLAIN_CODECS = (
-    *("adler32", "bitround", "crc32", "crc32c", "delta", "fixedscaleoffset", "fletcher32"),
-    *("packbits", "quantize", "shuffle", "vlen-utf8"),
-    *_COMPRESSORS,
+    *("bitround", "delta", "fixedscaleoffset", "packbits", "quantize", "shuffle", "vlen-utf8"),
+    *(*_CHECKSUMS, *_COMPRESSORS),
 )
+TEXT_BYTES = 4 + 4 * 1000
+"""Most bytes of a text, on average over a chunk: texts are labels, which are no longer."""
 _PIECE = 2**20  # bytes that are unpacked at a time, to count them
 _ZSTD_FRAME, _ZSTD_SKIPPED = 0xFD2FB528, 0x184D2A50
 _ZSTD_BLOCK = 2**17  # most bytes of a block of zstd
+_ONE_AT_A_TIME = Lock()
 
 
 def check_zarr(array: Any, kinds: str = NUMBERS_AND_TEXT) -> None:
@@ -67,6 +73,13 @@ def check_zarr(array: Any, kinds: str = NUMBERS_AND_TEXT) -> None:
 def chunk_bytes(array: Any) -> int:
     """Return the size of one decoded chunk of a zarr array."""
     return int(math.prod(array.chunks)) * max(1, int(np.dtype(array.dtype).itemsize))
+
+
+def row_bytes(array: Any) -> int:
+    """Return the size of one row of an array, or the most that it may be."""
+    kind = np.dtype(array.dtype)
+    size = TEXT_BYTES if kind.kind == "T" else kind.itemsize  # of texts the type tells no length
+    return max(1, math.prod(array.shape[1:]) * size)
 
 
 def check_expansion(nbytes: int, count_stored: Callable[[], int]) -> None:
@@ -119,7 +132,7 @@ class Packing:
             raise ValueError("its chunks are packed more than once: write it with one compressor")
         place = packed[0] if packed else len(names)
         before, after = names[:place], names[place + 1 :]
-        texts = bool(before) and before[0] in ("vlen-utf8", "vlenutf8")
+        texts = bool(before) and before[0] in _TEXTS
         plain = ["crc32c"] if metadata.zarr_format == 3 else []
         odd = [name for name in (*(before[1:] if texts else ()), *after) if name not in plain]
         if odd:
@@ -127,10 +140,10 @@ class Packing:
         codec: dict[str, Any] = {"id": names[place]} if packed else {}
         if packed and metadata.zarr_format == 2:
             codec = codecs[place].get_config()
-        # With filters and checksums, or texts of any length, it may have more bytes than its rows.
-        simple = all(name in ("bytes", "transpose") for name in before)
-        nbytes = chunk_bytes(array) if simple else CHUNK_BYTES
-        return cls(codec, nbytes, 4 * len(after), math.prod(array.chunks) if texts else 0)
+        n_texts = math.prod(array.chunks) if texts else 0
+        nbytes = min(CHUNK_BYTES, 4 + n_texts * TEXT_BYTES) if texts else chunk_bytes(array)
+        nbytes = _filtered_bytes(nbytes, list(zip(before, codecs, strict=False)))
+        return cls(codec, nbytes, 4 * len(after), n_texts)
 
     @property
     def is_slow(self) -> bool:
@@ -156,9 +169,36 @@ class Packing:
                     found += len(piece)
             if found > self.nbytes:
                 raise ValueError(f"a chunk of {self.nbytes:,} bytes unpacks to more")
+        else:
+            _check_told(len(packed), self.nbytes)
         if self.n_texts:  # how many they are comes first, and as many are made at once
             plain = numcodecs.get_codec(self.codec).decode(bytes(packed)) if name else packed
             _check_told(int.from_bytes(bytes(plain[:4]), "little"), self.n_texts, "texts")
+
+
+def _filtered_bytes(nbytes: int, filters: list[tuple[str, Any]]) -> int:
+    """Return how many bytes filters make of those of a chunk, so that undoing them gives no more.
+
+    A filter that makes one byte of eight gives eight for each, and with others after it any number.
+    """
+    for name, codec in filters:
+        largest = nbytes
+        if name in ("delta", "fixedscaleoffset", "quantize"):
+            count = -(-nbytes // codec.dtype.itemsize)
+            nbytes = count * codec.astype.itemsize
+            largest = max(nbytes, 8 * count if name == "fixedscaleoffset" else 0)
+        elif name == "packbits":
+            nbytes = -(-nbytes // 8) + 1
+        elif name in _CHECKSUMS:
+            nbytes += 4
+        elif name in _TEXTS and name != filters[0][0]:
+            raise ValueError(f"it is packed with {name!r} too, which cannot be checked")
+        if largest > CHUNK_BYTES:
+            raise ValueError(
+                f"its filters make chunks of {largest:,} bytes, the most that is read is "
+                f"{CHUNK_BYTES:,}: write it with smaller chunks"
+            )
+    return nbytes
 
 
 def _check_told(told: int, most: int, what: str = "bytes") -> None:
@@ -215,7 +255,8 @@ def check_zstd(packed: Any, nbytes: int, *, exact: bool) -> None:
 
     One frame that tells its size is decoded into as much memory. Where it tells none, or others
     follow it, the decoder goes on for as long as there are blocks, so their heads are counted
-    (RFC 8878, section 3.1.1), to the most that any chunk may have. What is no frame is left to the
+    (RFC 8878, section 3.1.1). They say how much it is at most: what may be far more than a chunk is
+    unpacked to see, if no chunk that is read may have more. What is no frame is left to the
     decoder, which refuses it. With `exact` it must be one frame of just `nbytes`.
     """
     data, at, most = memoryview(packed), 0, 0
@@ -237,7 +278,11 @@ def check_zstd(packed: Any, nbytes: int, *, exact: bool) -> None:
     if not frames or frames == [nbytes]:
         return
     plain = len(frames) == 1 and frames[0] is not None
-    found, limit = (frames[0] or 0, nbytes) if plain else (most, max(nbytes, CHUNK_BYTES))
+    found, limit = (frames[0] or 0, nbytes) if plain else (most, 2 * nbytes + _PIECE)
+    if limit < found <= CHUNK_BYTES and not (plain or exact):
+        with _ONE_AT_A_TIME:  # as many chunks as there are threads would take as much each
+            found = len(zstd.decompress(data))
+        limit = nbytes
     if exact or found > limit:
         raise ValueError(f"a chunk of {nbytes:,} bytes says that it has {found:,}")
 
@@ -257,10 +302,8 @@ def _is_plain(codec: Any) -> bool:
     """Whether this is a codec of numcodecs (format 2) for bytes, numbers or text."""
     if not type(codec).__module__.startswith("numcodecs."):
         return False
-    kinds = [getattr(codec, name, None) for name in ("dtype", "astype")]
-    return _named(codec) in _PLAIN_CODECS and not any(
-        getattr(kind, "hasobject", False) for kind in kinds
-    )
+    types = [getattr(codec, name) for name in ("dtype", "astype") if hasattr(codec, name)]
+    return _named(codec) in _PLAIN_CODECS and all(found.kind in "biuf" for found in types)
 
 
 def _named(codec: Any) -> str:

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import uuid
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,11 @@ from rfcdask.persist.files import (
     PARTIAL,
     UNFINISHED,
     atomic_file,
+    backup_of,
     discard,
     exclusive_lock,
     replace_folder,
+    restore_backup,
 )
 
 FORMAT = 1
@@ -124,16 +126,18 @@ class RunFolder:
         """Whether anything lies here that took time to make."""
         return self.data.exists() or self.holds_results
 
-    def clear(self, *, keep_data: bool = False) -> None:
+    def clear(self, *, keep_data: bool = False, keep_begun: bool = False) -> None:
         """Remove what a run wrote, `begun` last, and nothing else; the store may be kept.
 
-        Folders lose their names first: half of one is never taken for the whole.
+        Folders lose their names first: half of one is never taken for the whole. Where a run begins
+        anew `begun` is kept until that of the new one replaces it: without it, and with files of
+        others, this would be no folder of a run.
         """
         stores = () if keep_data else (self.data,)
         for folder in (*stores, self.phases, self.maps, self.model):
             if os.path.lexists(folder):
                 folder.replace(folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}{PARTIAL}"))
-        for file in self._files:
+        for file in self._files[: -1 if keep_begun else None]:
             file.unlink(missing_ok=True)
         self.sweep()
 
@@ -159,6 +163,21 @@ class RunFolder:
             if item.name not in own and not item.name.endswith(_PARTS):
                 item.replace(self.path / item.name)
         replace_folder(self.path, self.final)
+
+    def recover(self) -> None:
+        """Take up the replacement of a finished run where that was killed: see `replace_folder`.
+
+        Just before the two change places, the new one has the name of what is to be removed.
+        """
+        new = RunFolder(backup_of(self.aside.path))
+        restore_backup(self.aside.path, self.path)
+        if not new.is_finished:
+            return
+        with suppress(RunExistsError), self.locked():  # else another process is at it just now
+            finished = [run.results.stat().st_mtime_ns for run in (self, new) if run.is_finished]
+            if finished == sorted(set(finished)) and len(finished) == 2:
+                with suppress(OSError):  # unless a later one is there already
+                    new.path.replace(self.aside.path)
 
     def tidy(self) -> None:
         """Remove what a finished run no longer needs."""

@@ -19,7 +19,7 @@ from rfcdask.data.location import is_url, require_shared
 from rfcdask.data.sources import expand
 from rfcdask.execution.cluster import chosen_scheduler, connect, share_threads
 from rfcdask.persist import untrusted
-from rfcdask.persist.files import UNFINISHED, disk_errors, follow_link, restore_backup
+from rfcdask.persist.files import UNFINISHED, disk_errors, follow_link
 from rfcdask.persist.models import load, save
 from rfcdask.persist.untrusted import HIDDEN, redacted
 from rfcdask.pipeline.data import absolute, identity
@@ -239,7 +239,7 @@ def _folder_of(out: str | os.PathLike[str], resume: bool, overwrite: bool) -> Ru
     """Return where to work: beside a finished run that is to be replaced, which stays meanwhile."""
     folder = RunFolder.at(out)
     with disk_errors(folder.path):
-        restore_backup(folder.aside.path, folder.path)
+        folder.recover()
         if resume:
             folder = folder.to_resume
             if not folder.is_run:
@@ -291,7 +291,7 @@ def _begin(folder: RunFolder, source: Any, given: Mapping[str, Any]) -> dict[str
     settings = Settings(**given)
     data = identity(place, settings)
     mended = folder.final_model is not None or folder.refused.exists()
-    folder.clear(keep_data=mended and _holds(folder, source, settings.to_dict()))
+    folder.clear(keep_data=mended and _holds(folder, source, settings.to_dict()), keep_begun=True)
     begun = {
         "format": FORMAT,
         "rfcdask": __version__,

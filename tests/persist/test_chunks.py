@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import json
 import lzma
 import warnings
 import zlib
@@ -74,6 +75,69 @@ def test_a_frame_of_zstd_need_not_tell_its_size(tmp_path):
     (x / "0.0").write_bytes(SKIPPED + half + half)
     found = rf.ingest(str(x), tmp_path / "y.zarr", shuffle=False).X.compute()
     assert np.array_equal(found, np.repeat([0.0, 1.0], [64, 192]).reshape(64, 4))
+
+
+FILTERS = {  # and the type of the array, of which a chunk has 64 values
+    "one byte of eight, five times": ("i8", [numcodecs.Delta("<i8", "i1")] * 5),
+    "one byte of eight": ("f8", [numcodecs.FixedScaleOffset(0, 1, "<f8", "u1")]),
+    "bits": ("bool", [numcodecs.PackBits()]),
+    "a checksum": ("f8", [numcodecs.CRC32()]),
+}
+
+
+@pytest.mark.parametrize("kind", FILTERS)
+@pytest.mark.parametrize("packed", [Zstd(), None])
+def test_chunks_that_filters_make_larger(tmp_path, kind, packed):
+    """40 kB took 2.7 GB: each filter that is undone made eight bytes of one."""
+    dtype, filters = FILTERS[kind]
+    rows = np.ones((64, 4), dtype)
+    x, how = tmp_path / "x.zarr", {"chunks": (16, 4), "compressors": packed, "zarr_format": 2}
+    if "five" in kind:  # which no chunk can be written with
+        zarr.create_array(x, shape=rows.shape, dtype=dtype, filters=filters, **how)
+    else:
+        zarr.create_array(x, data=rows, filters=filters, **how)
+        good = rf.ingest(str(x), tmp_path / "good.zarr", shuffle=False)
+        assert np.array_equal(good.X.compute(), rows)
+    bomb = bytes(5000)
+    (x / "1.0").write_bytes(bytes(packed.encode(bomb)) if packed else bomb)
+    with pytest.raises(DataError, match=r"a chunk of [0-9]+ bytes says that it has 5,000"):
+        rf.ingest(str(x), tmp_path / "bad.zarr", label=False)
+
+
+@pytest.mark.parametrize(
+    ("filters", "why"),
+    [
+        ([numcodecs.Delta("i1", "<i8")] * 8, "its filters make chunks of"),
+        ([numcodecs.Delta("<f8", "V99999999")], "packed with 'delta', which is not read"),
+    ],
+)
+def test_filters_whose_chunks_cannot_be_bounded(tmp_path, filters, why):
+    how = {"chunks": (16, 4), "filters": filters, "zarr_format": 2}
+    zarr.create_array(tmp_path / "x.zarr", shape=(64, 4), dtype="f8", **how)
+    with pytest.raises(DataError, match=why):
+        rf.ingest(str(tmp_path / "x.zarr"), tmp_path / "y.zarr")
+
+
+def test_texts_behind_a_filter(tmp_path):
+    """Where they are not the first, nobody counts them."""
+    np.save(tmp_path / "x.npy", np.ones((64, 2)))
+    y = tmp_path / "y.zarr"
+    zarr.create_array(y, shape=(64,), dtype="str", zarr_format=2)[:] = np.array(["a", "b"] * 32)
+    told = json.loads((y / ".zarray").read_text())
+    told["filters"].insert(0, numcodecs.Shuffle().get_config())
+    (y / ".zarray").write_text(json.dumps(told))
+    with pytest.raises(DataError, match="packed with 'vlen-utf8' too, which cannot be checked"):
+        rf.ingest(str(tmp_path / "x.npy"), tmp_path / "z.zarr", label=str(y))
+
+
+def test_frames_of_zstd_without_a_size_hold_no_more_than_a_chunk():
+    """Each of many chunks could take half a GiB: 320 kB of them took 7 GB."""
+    with pytest.raises(ValueError, match="a chunk of 512 bytes says that it has 5,242,888"):
+        check_zstd(zeros_of_zstd(40), 512, exact=False)
+    many = b"".join(bytes(Zstd().encode(bytes(100))) for _ in range(40))
+    check_zstd(many, 4000, exact=False)  # each may have 128 KiB, by its head
+    with pytest.raises(ValueError, match="a chunk of 3,999 bytes says that it has 4,000"):
+        check_zstd(many, 3999, exact=False)
 
 
 def test_a_second_frame_in_a_model(tmp_path):

@@ -89,7 +89,7 @@ def test_a_killed_replacement_leaves_the_old_run(old: Path, phase: str) -> None:
 
 
 @pytest.mark.parametrize("exchanges", [True, False])
-@pytest.mark.parametrize("name", ["replace_folder", "sync_all", "discard"])
+@pytest.mark.parametrize("name", ["replace_folder", "sync_all", "discard", "_exchange"])
 def test_killed_while_it_takes_its_place(
     old: Path, name: str, exchanges: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +116,36 @@ def test_neither_name_is_lost_between_two_renames(
     with pytest.raises(RunExistsError, match="holds a finished run"):
         run(old)
     assert contents(old) == before
+
+
+def test_killed_between_clearing_a_run_and_beginning_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With files of others, or a store that is kept, it was no folder of a run any more."""
+    out, X = tmp_path / "run", np.random.default_rng(0).normal(size=(300, 3))
+    np.savez(tmp_path / "a.npz", X=X, y=X[:, 0] > 0)
+    few = {"method": "random", "n_candidates": 100, "epochs": 1}
+
+    def fit(size: int) -> Any:
+        return runs.fit_model(
+            tmp_path / "a.npz", tmp_path / "m", settings=few | {"n_components": size}
+        )
+
+    with pytest.raises(DataError, match="raise n_candidates"):
+        fit(300)
+    with monkeypatch.context() as broken:
+        broken.setattr(runs, "write_results", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run(out)
+        (out / "notes.txt").write_text("mine")
+        broken.setattr(runs, "write_record", lambda *_: 1 / 0)
+        for begin in (lambda: run(out, overwrite=True), lambda: fit(50)):
+            with pytest.raises(ZeroDivisionError):
+                begin()
+    assert run(out, overwrite=True)["seed"] == 0
+    assert (out / "notes.txt").read_text() == "mine"
+    fit(50)
+    rf.load(tmp_path / "m")
 
 
 def test_a_run_is_not_replaced_by_one_from_its_own_store(old: Path) -> None:

@@ -26,7 +26,13 @@ from rfcdask.data.sources.base import BATCH_BYTES, Batch, Source, SourceOptions,
 from rfcdask.data.sources.text import file_facts
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import CSR, Array, is_sparse, native
-from rfcdask.persist.chunks import CHUNK_BYTES, NUMBERS_AND_TEXT, check_expansion, check_zarr
+from rfcdask.persist.chunks import (
+    CHUNK_BYTES,
+    NUMBERS_AND_TEXT,
+    check_expansion,
+    check_zarr,
+    row_bytes,
+)
 from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import check_width, faults_as
 
@@ -290,7 +296,7 @@ class ZarrMember(Handle):
                 stored = array.nchunks_initialized
                 if array.nchunks > 100 * stored:
                     raise ValueError(f"it declares {array.nchunks:,} chunks and has {stored:,}")
-            if (size := _row_bytes(array)) > CHUNK_BYTES:
+            if (size := row_bytes(array)) > CHUNK_BYTES:
                 raise ValueError(
                     f"its rows have {size:,} bytes, the most that is read is {CHUNK_BYTES:,}"
                 )
@@ -367,17 +373,13 @@ class ArrayRows(Source):
             begin = end
 
 
-def _row_bytes(rows: Any) -> int:
-    return max(1, math.prod(rows.shape[1:]) * np.dtype(rows.dtype).itemsize)
-
-
 def _batch_rows(rows: Any, labels: Any) -> int:
     """Return how many rows make a batch; whole chunks where these, and their labels, are small."""
-    width = _row_bytes(rows)
+    width = row_bytes(rows)
     if is_sparse(rows):
         width = csr_row_bytes(rows.nnz / rows.shape[0], rows.dtype)
     count = max(1, BATCH_BYTES // width)
-    most = max(1, CHUNK_BYTES // max(width, 1 if labels is None else _row_bytes(labels)))
+    most = max(1, CHUNK_BYTES // max(width, 1 if labels is None else row_bytes(labels)))
     for chunk in (getattr(rows, "shards", None), getattr(rows, "chunks", None)):
         if chunk and chunk[0] <= most:
             return max(min(count, most) // chunk[0], 1) * int(chunk[0])
@@ -408,6 +410,8 @@ def check_pair(name: str, X: Any, label_name: str, y: Any) -> None:
         return
     if y.dtype.kind not in NUMBERS_AND_TEXT + "O":
         raise DataError(f"{label_name} holds {y.dtype}: labels are numbers or text.")
+    if y.dtype.kind == "f" and y.dtype.itemsize > 8:
+        raise DataError(f"{label_name} holds {y.dtype}: use y.astype(float).")
     if len(y.shape) not in (1, 2) or 0 in y.shape[1:]:
         raise DataError(f"{label_name} has shape {tuple(y.shape)}: one label per row is needed.")
     if len(y.shape) == 2 and y.shape[1] > 1 and y.dtype.kind not in "biuf":

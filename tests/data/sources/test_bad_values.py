@@ -161,6 +161,16 @@ def test_arrays_that_are_no_rows_of_numbers(tmp_path):
         rf.ingest((np.eye(2), np.eye(2)), tmp_path / "out.zarr")
 
 
+@pytest.mark.skipif(np.longdouble(0).itemsize == 8, reason="longdouble is float64 here")
+@pytest.mark.parametrize("lazy", [False, True])
+def test_labels_wider_than_float64(tmp_path, lazy):
+    X, y = np.ones((20, 3)), (np.arange(20) % 2).astype(np.longdouble)
+    pair = (da.from_array(X), da.from_array(y)) if lazy else (X, y)
+    with pytest.raises(DataError, match=r"y holds .*: use y.astype\(float\)"):
+        rf.ingest(pair, tmp_path / "a.zarr")
+    assert list(rf.ingest((X, y.astype(float)), tmp_path / "a.zarr").classes) == [0, 1]
+
+
 def test_npz_and_zarr_groups_name_their_arrays(tmp_path):
     np.savez(tmp_path / "a.npz", features=np.eye(3), other=np.arange(3))
     with pytest.raises(DataError, match="no array named X: its arrays are features, other"):

@@ -11,6 +11,7 @@ import zarr
 import rfcdask as rf
 from rfcdask.data import DataError
 from rfcdask.data.sources import arrays
+from rfcdask.persist import chunks
 
 
 @pytest.mark.parametrize("shape", [(64, 10**10), (64, 10**7)])
@@ -34,7 +35,7 @@ def test_very_many_chunks_that_were_never_written(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:The data type")
-@pytest.mark.parametrize("labels", ["U100", "f8"])
+@pytest.mark.parametrize("labels", ["U100", "f8", "T"])
 @pytest.mark.parametrize("shards", [None, (96, 6)])
 def test_a_batch_of_zarr_rows_is_no_larger_than_a_chunk_may_be(
     tmp_path, monkeypatch, shards, labels
@@ -44,10 +45,12 @@ def test_a_batch_of_zarr_rows_is_no_larger_than_a_chunk_may_be(
 
     def measured(*given: Any) -> Any:
         batch = read(*given)
-        sizes.append(max(batch.X.nbytes, batch.y.nbytes))
+        size = 100 * len(batch.y) if batch.y.dtype.kind == "O" else batch.y.nbytes
+        sizes.append(max(batch.X.nbytes, size))
         return batch
 
     monkeypatch.setattr(arrays, "CHUNK_BYTES", 2000)
+    monkeypatch.setattr(chunks, "TEXT_BYTES", 100)
     monkeypatch.setattr(arrays, "_read_span", measured)
     rows = np.random.default_rng(0).normal(size=(96, 6))
     y = (np.arange(96) % 3).astype(labels)
