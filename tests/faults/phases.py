@@ -161,7 +161,7 @@ def run(client: Any, data: Path, place: Path) -> str:
         scheduler=client,
         resume=resume,
     )
-    return digest(comparable(results)) + digest(rf.load(folder / "model")["model"].coef_)
+    return digest(comparable(results)) + digest(rf.load(folder / "model")[-1].coef_)
 
 
 @dataclass(frozen=True)
