@@ -16,14 +16,14 @@ CELLS = [
     if phase.writes or fault not in ON_DISK
 ]
 CORE = {
-    "one worker killed": ("ingest", "shuffle", "gather", "write", "SGD", "score"),
+    "one worker killed": ("ingest", "shuffle", "gather", "select", "write", "SGD", "score"),
     "all workers killed": ("ingest", "SGD", "ridge"),
     "worker stopped": ("PCA",),
     "scaled to one": ("write", "compare"),
     "driver killed": ("write", "SGD"),
     "disk full": ("ingest", "SGD"),
     "read-only": ("shuffle",),
-    "only worker killed": ("SGD",),
+    "only worker killed": ("SGD", "run"),
     "memory limit": ("SGD",),
     "scheduler gone": ("ridge",),
 }
@@ -65,3 +65,4 @@ def test_core_cell(bench: Bench, phase: Phase, fault: str, tmp_path: Path) -> No
 def test_there_are_at_least_eighty_cells() -> None:
     assert len(CELLS) >= 80
     assert sum(map(len, CORE.values())) >= 20
+    assert {phase.name for phase in PHASES} == {name for names in CORE.values() for name in names}
