@@ -51,12 +51,8 @@ def check_zarr(array: Any, kinds: str = NUMBERS_AND_TEXT) -> None:
     """
     if np.dtype(array.dtype).kind not in kinds:
         raise ValueError(f"it holds {array.dtype}, and only numbers and text are read")
-    metadata = array.metadata
-    if metadata.zarr_format == 2:
-        codecs = [codec for codec in (*(metadata.filters or ()), metadata.compressor) if codec]
-        unknown = [_named(codec) for codec in codecs if not _is_plain(codec)]
-    else:
-        unknown = [type(codec).__name__ for codec in metadata.codecs if not _is_known(codec)]
+    is_read = _is_plain if array.metadata.zarr_format == 2 else _is_known
+    unknown = [_named(codec) for codec in _codecs_of(array.metadata) if not is_read(codec)]
     if unknown:
         raise ValueError(f"it is packed with {unknown[0]!r}, which is not read from files")
     size = chunk_bytes(array)
@@ -118,28 +114,23 @@ class Packing:
     @classmethod
     def of(cls, array: Any) -> Packing:
         """Take it from the metadata; a ValueError for chunks that are packed more than once."""
-        metadata = array.metadata
-        if metadata.zarr_format == 2:
-            codecs = [c for c in (*(metadata.filters or ()), metadata.compressor) if c is not None]
-            names = [_named(codec) for codec in codecs]
-        else:
-            codecs = list(metadata.codecs)
-            if len(codecs) == 1 and hasattr(codecs[0], "index_codecs"):  # of shards
-                codecs = list(codecs[0].codecs)
-            names = [type(codec).__name__.removesuffix("Codec").lower() for codec in codecs]
+        codecs, is_new = _codecs_of(array.metadata), array.metadata.zarr_format == 3
+        if len(codecs) == 1 and hasattr(codecs[0], "index_codecs"):  # of shards
+            codecs = list(codecs[0].codecs)
+        names = [_named(codec).removesuffix("Codec").lower() for codec in codecs]
         packed = [place for place, name in enumerate(names) if name in _COMPRESSORS]
         if len(packed) > 1 or "sharding" in names:
             raise ValueError("its chunks are packed more than once: write it with one compressor")
         place = packed[0] if packed else len(names)
         before, after = names[:place], names[place + 1 :]
         texts = bool(before) and before[0] in _TEXTS
-        plain = ["crc32c"] if metadata.zarr_format == 3 else []
-        odd = [name for name in (*(before[1:] if texts else ()), *after) if name not in plain]
+        others = [*(before[1:] if texts else ()), *after]
+        odd = [name for name in others if not (is_new and name == "crc32c")]
         if odd:
             raise ValueError(f"it is packed with {odd[0]!r} too, which cannot be checked")
-        codec: dict[str, Any] = {"id": names[place]} if packed else {}
-        if packed and metadata.zarr_format == 2:
-            codec = codecs[place].get_config()
+        codec: dict[str, Any] = {}
+        if packed:
+            codec = {"id": names[place]} if is_new else codecs[place].get_config()
         n_texts = math.prod(array.chunks) if texts else 0
         nbytes = min(CHUNK_BYTES, 4 + n_texts * TEXT_BYTES) if texts else chunk_bytes(array)
         nbytes = _filtered_bytes(nbytes, list(zip(before, codecs, strict=False)))
@@ -298,6 +289,13 @@ def _blocks_of_zstd(data: memoryview, at: int) -> tuple[int, int]:
     return at, most
 
 
+def _codecs_of(metadata: Any) -> list[Any]:
+    """Return the codecs of an array, in the order in which they pack it."""
+    if metadata.zarr_format == 3:
+        return list(metadata.codecs)
+    return [codec for codec in (*(metadata.filters or ()), metadata.compressor) if codec]
+
+
 def _is_plain(codec: Any) -> bool:
     """Whether this is a codec of numcodecs (format 2) for bytes, numbers or text."""
     if not type(codec).__module__.startswith("numcodecs."):
@@ -307,6 +305,7 @@ def _is_plain(codec: Any) -> bool:
 
 
 def _named(codec: Any) -> str:
+    """Return what numcodecs calls a codec, or the class of one of zarr's own."""
     return str(getattr(codec, "codec_id", type(codec).__name__))
 
 

@@ -435,7 +435,8 @@ def _check_chunks(array: zarr.Array[Any], place: Path) -> None:
     paths = [Path(at, n) for at, _, names in os.walk(place) for n in names if n != "zarr.json"]
     if array.nchunks > len(paths) or array.nchunks_initialized != array.nchunks:
         raise ValueError(f"a chunk is missing: there are {len(paths)} files for {array.nchunks:,}")
+    packing = Packing.of(array)
     for path in paths:
         require_plain(path)
-        Packing.of(array).check(path.read_bytes(), exact=True)
+        packing.check(path.read_bytes(), exact=True)
     require_memory(array.nbytes, "it has")

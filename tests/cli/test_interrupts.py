@@ -117,19 +117,24 @@ def times(store: Path) -> dict[str, int]:
     return {str(path.relative_to(store)): path.stat().st_mtime_ns for path in blocks}
 
 
-def test_a_reader_that_goes_away_is_no_error(many: Path) -> None:
-    rf.save(
-        rf.RidgeClassifier().fit(np.eye(5, dtype="float32"), ["a", "b", "a", "b", "a"]),
-        many / "ridge",
-    )
-    done = subprocess.run(
-        ["bash", "-c", "rfcdask predict ridge many.zarr -q | head -n 2; echo ${PIPESTATUS[0]}"],
-        cwd=many,
+def piped(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run two commands in a pipe, and print the exit code of the first after what the last does."""
+    return subprocess.run(
+        ["bash", "-c", f"{command}; echo ${{PIPESTATUS[0]}}"],
+        cwd=folder,
         env=user_environment(),
         capture_output=True,
         text=True,
         check=True,
     )
+
+
+def test_a_reader_that_goes_away_is_no_error(many: Path) -> None:
+    rf.save(
+        rf.RidgeClassifier().fit(np.eye(5, dtype="float32"), ["a", "b", "a", "b", "a"]),
+        many / "ridge",
+    )
+    done = piped("rfcdask predict ridge many.zarr -q | head -n 2", many)
     lines = done.stdout.splitlines()
     assert lines[0] == "predicted"
     assert lines[1] in ("a", "b")
@@ -139,14 +144,7 @@ def test_a_reader_that_goes_away_is_no_error(many: Path) -> None:
 
 def test_a_reader_of_the_help_that_goes_away_is_no_error(tmp_path: Path) -> None:
     """What is longer than the buffer of stdout is written past it: a flush finds nothing amiss."""
-    done = subprocess.run(
-        ["bash", "-c", "rfcdask run --help | true; echo ${PIPESTATUS[0]}"],
-        cwd=tmp_path,
-        env=user_environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = piped("rfcdask run --help | true", tmp_path)
     assert (done.stdout, done.stderr) == ("141\n", "")
 
 

@@ -292,7 +292,7 @@ class ZarrMember(Handle):
         array = self.get()
         with faults_of(self.name, "zarr array of numbers or text"):
             check_expansion(array.nbytes, lambda: int(array.nbytes_stored()))
-            if array.nchunks > _MANY_CHUNKS:  # each is looked for, a third of a second a thousand
+            if array.nchunks > _MANY_CHUNKS:  # each is looked for: half a second a thousand
                 stored = array.nchunks_initialized
                 if array.nchunks > 100 * stored:
                     raise ValueError(f"it declares {array.nchunks:,} chunks and has {stored:,}")
