@@ -18,6 +18,7 @@ from dask.local import get_sync
 from dask.utils import parse_bytes, parse_timedelta
 
 from rfcdask.execution.dask_internals import (
+    client_with_limit,
     forget_finished_work,
     started_clusters,
     version_warning,
@@ -28,6 +29,8 @@ from rfcdask.persist.untrusted import redacted, require_plain
 
 TIMEOUT = "10s"
 """How long to try to reach a scheduler."""
+START_SECONDS = 60.0
+"""How long to wait for the workers of a local cluster."""
 WORKER_SECONDS = 5.0
 """How long to wait for the first worker before saying that there is none."""
 RESTART = "1 day"
@@ -141,7 +144,7 @@ def _connected(
             local = _local_cluster(
                 n_workers, threads_per_worker, memory_limit, security, dashboard_address
             )
-            yield stack.enter_context(_client(stack.enter_context(local), None, "60s"))
+            yield stack.enter_context(_client(stack.enter_context(local), None, START_SECONDS))
         elif n_workers is threads_per_worker is memory_limit is None:
             yield stack.enter_context(_remote_client(target, security, timeout))
         else:
@@ -298,13 +301,11 @@ def _closing_what_failed_to_start() -> Iterator[None]:
 
 
 @contextmanager
-def _client(target: Any, security: Any, timeout: str | float) -> Iterator[Any]:
-    from distributed import Client
-
+def _client(target: Any, security: Any, timeout: float) -> Iterator[Any]:
     try:
         with warnings.catch_warnings():  # `check_versions` says it in a sentence
             warnings.simplefilter("ignore", version_warning())
-            client = Client(target, security=security, timeout=timeout)
+            client = client_with_limit(target, security, timeout)
         with client:
             yield client
     finally:
@@ -328,7 +329,7 @@ def _forget_lost_clients() -> None:
 
 @contextmanager
 def _remote_client(target: Any, security: Any, timeout: str | float) -> Iterator[Any]:
-    seconds = parse_timedelta(timeout)
+    seconds = _seconds(timeout)
     address = _address(target, seconds)
     shown = address if isinstance(address, str) else getattr(address, "scheduler_address", address)
     if "@" in str(shown):
@@ -340,11 +341,18 @@ def _remote_client(target: Any, security: Any, timeout: str | float) -> Iterator
     with ExitStack() as stack:
         try:
             client = stack.enter_context(_client(address, made, seconds))
-        except (OSError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError, TypeError) as error:
             raise ConnectionError(_unreachable(shown, seconds, error)) from error
         check_workers(client, str(shown), min(seconds, WORKER_SECONDS))
         check_versions(client)
         yield client
+
+
+def _seconds(timeout: str | float) -> float:
+    try:
+        return float(parse_timedelta(timeout))
+    except (KeyError, ValueError, TypeError):
+        raise ValueError(f"timeout={timeout!r} is no time such as {TIMEOUT!r}.") from None
 
 
 def _unreachable(address: Any, seconds: float, error: Exception) -> str:
@@ -431,3 +439,8 @@ def local_scheduler() -> Callable[..., Any] | None:
     if isinstance(chosen, str) and chosen.lower() in ("sync", "synchronous", "single-threaded"):
         chosen = get_sync
     return chosen if callable(chosen) else None
+
+
+def own_scheduler() -> dict[str, Any]:
+    """Return the option that keeps Dask's work here, also in a task, where a cluster is near."""
+    return {} if dask.config.get("scheduler", None) else {"scheduler": "threads"}

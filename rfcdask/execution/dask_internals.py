@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask.base import tokenize
@@ -28,6 +28,46 @@ def start_on_loop(client: Any, coroutine: Coroutine[Any, Any, Any]) -> Future[An
     timeout to send would never arrive.
     """
     return asyncio.run_coroutine_threadsafe(coroutine, client.loop.asyncio_loop)
+
+
+def client_with_limit(target: Any, security: Any, timeout: float) -> Any:
+    """Return a ``distributed.Client`` that is connected within `timeout` seconds, or raise OSError.
+
+    Dask itself waits without limit for the first words of whoever has taken a connection, such as
+    a scheduler that is stopped, or a server of another kind.
+    """
+    from distributed import Client
+
+    class LimitedClient(Client):
+        async def _ensure_connected(self, timeout: float | None = None) -> None:
+            limit = None if timeout is None else timeout + 0.5  # Dask's own errors say more
+            try:
+                await asyncio.wait_for(super()._ensure_connected(timeout), limit)
+            except TimeoutError as error:
+                raise error if error.args else OSError("nothing is said there") from None
+
+    LimitedClient.__name__ = Client.__name__
+    return LimitedClient(target, security=security, timeout=timeout)
+
+
+@contextmanager
+def thread_for_others() -> Iterator[None]:
+    """Give the thread of a task to other tasks while the block waits, as Dask's own waits do.
+
+    What a task of a worker waits for may need that worker. Elsewhere nothing is done.
+    """
+    from distributed import get_worker, rejoin, secede
+
+    try:
+        get_worker()
+        secede()
+    except (ValueError, KeyError, AttributeError):  # no task, or one that has done so itself
+        yield
+        return
+    try:
+        yield
+    finally:
+        rejoin()
 
 
 class WorkerInfo(NamedTuple):

@@ -23,7 +23,7 @@ from dask.delayed import delayed
 from dask.local import get_sync
 from dask.task_spec import DataNode, Task, TaskRef
 
-from rfcdask.execution.cluster import current_client, local_scheduler, local_threads
+from rfcdask.execution import cluster
 from rfcdask.execution.dask_internals import release_keys
 from rfcdask.execution.failures import cluster_errors, fetch, threads_of, wait_until_done
 from rfcdask.execution.progress import track
@@ -52,9 +52,9 @@ Fold = Callable[[Any, tuple[Any, ...], int], Any]
 
 def compute(collection: Any, client: Client | None = None) -> Any:
     """Compute a Dask collection on the given or the current cluster, else by Dask's scheduler."""
-    chosen = current_client(client)
+    chosen = cluster.current_client(client)
     if chosen is None:
-        return collection.compute()
+        return collection.compute(**cluster.own_scheduler())
     block_bytes = 0.0
     if hasattr(type(collection), "nbytes"):  # a delayed value says yes to every name
         block_bytes = float(collection.nbytes) / max(int(collection.npartitions), 1)
@@ -64,9 +64,9 @@ def compute(collection: Any, client: Client | None = None) -> Any:
 
 def persist(array: DaskArray, client: Client | None = None) -> DaskArray:
     """Return a lazy array whose blocks are kept in memory, on the given or the current cluster."""
-    chosen = current_client(client)
+    chosen = cluster.current_client(client)
     if chosen is None:
-        return array.persist()
+        return array.persist(**cluster.own_scheduler())
     with cluster_errors(chosen):
         return chosen.persist(array, retries=RETRIES)
 
@@ -137,7 +137,7 @@ def map_tasks(
     """
     with (
         track(label, len(items), unit, progress=progress) as reporter,
-        _opened(current_client(client), block_bytes) as executor,
+        _opened(cluster.current_client(client), block_bytes) as executor,
     ):
         held = executor.hold(*common)
         started = (executor.submit(_call_with, function, held, item) for item in items)
@@ -154,7 +154,7 @@ def _call_with(function: Callable[..., Any], common: tuple[Any, ...], item: Any)
 @contextmanager
 def open_executor(client: Client | None = None) -> Iterator[Executor]:
     """Choose where to work: the given client, the current one, else threads of this process."""
-    with _opened(current_client(client)) as executor:
+    with _opened(cluster.current_client(client)) as executor:
         yield executor
 
 
@@ -265,9 +265,9 @@ class ThreadExecutor(Executor):
     local = True
 
     def __init__(self) -> None:
-        threads = local_threads()
+        threads = cluster.local_threads()
         self.threads = max(threads, 1)
-        self._get = local_scheduler() or get_sync
+        self._get = cluster.local_scheduler() or get_sync
         self._stack = ExitStack()
         self._stack.enter_context(one_blas_thread())
         self._pool = ThreadPoolExecutor(threads + EXTRA_THREADS, "rfcdask") if threads else None

@@ -134,6 +134,12 @@ def _no_worker_timeout() -> float:
 
 def workers_of(client: Client) -> dict[str, WorkerInfo]:
     """Return what the scheduler knows of each worker, by address."""
+    if client.asynchronous:
+        raise TypeError(
+            "The client is asynchronous, and this call would keep its event loop from working: "
+            "call it in a thread (await asyncio.to_thread(...)), or use a client without "
+            "asynchronous=True."
+        )
     limit = _no_worker_timeout()
     with cluster_errors(client):
         try:
@@ -187,7 +193,8 @@ def _wait_for(answer: Coroutine[Any, Any, Any], client: Client, block_bytes: flo
             raise _cluster_lost(client)
         asked = dask_internals.start_on_loop(client, answer)
         try:
-            _watch(asked, client)
+            with dask_internals.thread_for_others():
+                _watch(asked, client)
         except BaseException:
             asked.cancel()
             raise
@@ -322,7 +329,7 @@ def other_protocol(address: str, seconds: float = 3.0) -> str:
 
 
 def _speaks_tls(host: str, port: int, seconds: float) -> bool | None:
-    """Say hello in TLS, trusting nobody and sending nothing; None when nobody listens."""
+    """Say hello in TLS, trusting nobody and sending nothing; None when nobody answers."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
@@ -333,7 +340,9 @@ def _speaks_tls(host: str, port: int, seconds: float) -> bool | None:
             except ssl.SSLError as error:
                 # An alert is an answer in TLS: it wants a certificate that is not shown here.
                 return "alert" in str(error).lower() or "ALERT" in (error.reason or "")
-            except OSError:  # it waits for more, or hangs up: no TLS
+            except TimeoutError:  # a scheduler of either kind says something: this one is stopped
+                return None
+            except OSError:  # it hangs up: no TLS
                 return False
     except OSError:
         return None

@@ -188,7 +188,13 @@ def encode_labels(y: Array, classes: Array) -> Array:
     """Return the number of each label among the sorted classes, or name labels that are not."""
     if np.result_type(classes, y).kind == "f" and classes.dtype.kind in "iu":
         _require_exact(classes)
-    codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    try:
+        codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    except TypeError:  # Python objects of several types
+        raise ValueError(
+            f"y holds labels that cannot be compared with those of the model, such as "
+            f"{classes[0]!r}; give labels of the type that it was fitted on."
+        ) from None
     wrong = classes[codes] != y
     if np.any(wrong):
         strange = np.unique(np.asarray(y)[wrong])[:5].tolist()

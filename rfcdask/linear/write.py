@@ -32,6 +32,7 @@ from rfcdask.persist.files import (
     disk_errors,
     exclusive_lock,
     lock_path,
+    refuse_links,
     replace_folder,
     require_flag,
 )
@@ -89,7 +90,7 @@ def write_zarr(
             f"Row chunks of {sizes[:4]}... cannot become chunks of one size; use "
             f"rows.rechunk({{0: {max(sizes)}}}) first."
         )
-    target = Location.of(path).followed()
+    target = Location.to_write(path)
     require_shared(current_client(client), writes=path)
     refusal = FileExistsError(f"another process is writing {target}: wait for it.")
     with disk_errors(target), _locked(target, refusal):
@@ -163,6 +164,8 @@ def _locked(target: Location, refusal: Exception) -> Any:
 def _begin(target: Location, array: bytes) -> Location:
     """Return where to write, with what an earlier attempt wrote there of the very same array."""
     work = Location.of(target.url + UNFINISHED) if target.is_local else target
+    if work.is_local:
+        refuse_links(Path(work.url))
     if work.exists():
         if work.is_local and not work.exists(_RECORDS):
             raise FileExistsError(f"{work} lies in the way and is none of ours: move it away.")

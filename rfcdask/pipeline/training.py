@@ -416,7 +416,7 @@ def _points(run: Context, model: Any, test: Dataset) -> list[Any]:
     rows, labels = run.sample.test[:POINTS], run.sample.labels[:POINTS]
     if rows.shape[1] != test.shape[1]:  # the sample is projected, and the model is not
         few: Any = test.split(test_size=min(POINTS, test.shape[0] - 1), random_state=0)[1]
-        rows, labels = few.X.compute(), few.y.compute()
+        rows, labels = compute(few.X, run.client), compute(few.y, run.client)
     return np.c_[labels, model.predict(rows)].tolist()
 
 

@@ -158,6 +158,24 @@ def test_nobody_answers() -> None:
         pass
 
 
+@pytest.mark.timeout(60)
+def test_whoever_listens_and_says_nothing_is_not_waited_for(
+    certificates: tuple[Security, dict[str, Path]],
+) -> None:
+    """As a scheduler does that is stopped: Dask waits for its first words without a limit."""
+    with socket.socket() as stopped:
+        stopped.bind(("127.0.0.1", 0))
+        stopped.listen()
+        place = f"127.0.0.1:{stopped.getsockname()[1]}"
+        for address, security in ((f"tcp://{place}", None), (f"tls://{place}", certificates[1])):
+            with (
+                pytest.raises(ConnectionError, match=f"No Dask scheduler answers at {address}"),
+                rf.connect(address, security=security, timeout=0.2),
+            ):
+                pass
+    assert current_client() is None
+
+
 def test_a_scheduler_without_workers_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +250,8 @@ def test_a_scheduler_file_is_waited_for(running: Path, tmp_path: Path) -> None:
         ("tcp://x:abc", {}, ConnectionError, "its port is no number"),
         ("nowhere:80000", {"timeout": 1}, ConnectionError, "its port is no number"),
         ("tcp://127.0.0.1:1", {"n_workers": 2}, ValueError, "leave them out"),
+        ("tcp://127.0.0.1:1", {"timeout": "soon"}, ValueError, "timeout='soon' is no time such as"),
+        ("tcp://127.0.0.1:1", {"timeout": None}, ValueError, "timeout=None is no time such as"),
         ("tls://127.0.0.1:1", {}, ValueError, "wants TLS and no certificates are known"),
         ("tls://127.0.0.1:1", {"security": 3}, TypeError, "security=3 is not known"),
         ("tls://127.0.0.1:1", {"security": {"ca": "x"}}, ValueError, "'ca' is not known"),

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import subprocess
 import sys
 import time
@@ -14,12 +16,20 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, get_client, worker_client
+from distributed import Future as DaskFuture
 
 import rfcdask as rf
 from rfcdask.data.sample import fetch_rows
 from rfcdask.execution.cluster import current_client
-from rfcdask.execution.executor import call_later, compute, map_tasks, open_executor, run_tasks
+from rfcdask.execution.executor import (
+    call_later,
+    compute,
+    map_tasks,
+    open_executor,
+    persist,
+    run_tasks,
+)
 from rfcdask.execution.failures import ClusterLostError, NoWorkersError
 from rfcdask.execution.progress import SilentReporter
 from tests.execution.failing import Deadly, die, fail, fail_once, kill_at, process_ids
@@ -280,3 +290,62 @@ def test_a_restart_leaves_nothing_that_nobody_wants(cluster: LocalCluster) -> No
         while cluster.sync(tasks) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert cluster.sync(tasks) == 0
+
+
+def is_kept_here() -> bool:
+    kept = persist(da.ones(4, chunks=2))
+    return not any(isinstance(value, DaskFuture) for value in dict(kept.dask).values())
+
+
+def total_of_cluster() -> float:
+    return float(compute(da.ones(4, chunks=2).sum(), get_client()))
+
+
+def total_beside() -> float:
+    with worker_client() as client:
+        return float(compute(da.ones(4, chunks=2).sum(), client)) + total_of_cluster()
+
+
+@pytest.mark.timeout(120)
+def test_work_within_a_task_ends() -> None:
+    """The only thread of the cluster waited for what it should compute itself."""
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        assert client.submit(is_kept_here).result(30)
+        assert client.submit(total_of_cluster).result(30) == 4
+        assert client.submit(total_beside).result(30) == 8
+
+
+def test_an_asynchronous_client_is_refused() -> None:
+    async def work() -> list[int]:
+        async with (
+            LocalCluster(
+                n_workers=0, processes=False, dashboard_address=None, asynchronous=True
+            ) as cluster,
+            Client(cluster, asynchronous=True, set_as_default=False) as client,
+        ):
+            with pytest.raises(TypeError, match=r"asynchronous.*asyncio\.to_thread"):
+                compute(where(), client)
+            await cluster.scale(1)
+            return list(await asyncio.to_thread(compute, where(), client))
+
+    assert asyncio.run(work()) == [os.getpid()] * 4
+
+
+def test_everything_is_computed_by_an_executor() -> None:
+    """Dask's own waits have no limit where no worker is left."""
+    package = Path(rf.__file__).parent
+    direct = re.compile(r"\.(compute|persist)\(")
+    found = {
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        if any(
+            direct.search(line) and "executor.compute(" not in line
+            for line in path.read_text(encoding="utf-8").splitlines()
+        )
+    }
+    assert found <= {"execution/executor.py"}

@@ -102,3 +102,13 @@ def test_text_of_pandas_is_evaluated(lazy: bool) -> None:
     wanted = rf.metrics.evaluate(model, X, y)
     assert found.values == wanted.values
     assert found.warning() == wanted.warning()
+
+
+@pytest.mark.parametrize("objects", [True, False])
+def test_labels_of_another_type_than_those_of_fit_are_refused(objects: bool) -> None:
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    numbers = (X[:, 0] > 0).astype(int)
+    text = numbers.astype(str).astype(object if objects else str)
+    for known, found in ((numbers, text), (text, numbers)):
+        with pytest.raises(ValueError, match="y holds labels"):
+            rf.RidgeClassifier().fit(X, known).score(X, found)

@@ -18,6 +18,7 @@ from rfcdask.data.layout import codecs
 from rfcdask.data.location import Location
 from rfcdask.linear import write_zarr
 from rfcdask.linear.write import _BEGUN, _begin, _identity, _WriteBlock
+from rfcdask.persist.files import DestinationError
 from tests.linear_data import blobs, lazy
 
 
@@ -247,3 +248,23 @@ def test_an_array_is_written_to_a_url() -> None:
         assert np.array_equal(stored.compute(), np.full((5, 2), value))
     with pytest.raises(FileExistsError, match="overwrite=True"):
         write_zarr(da.ones((5, 2), chunks=2), "memory://w/a.zarr")
+
+
+@pytest.mark.parametrize("name", ["", "c", ".write"])
+def test_nothing_is_written_through_a_link(tmp_path: Path, name: str) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "array.json").write_text("mine")
+    link = tmp_path / "a.zarr.unfinished" / name
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(mine)
+    with pytest.raises(DestinationError, match=r"is a link, .* remove .*unfinished, and call"):
+        write_zarr(da.ones((6, 2), chunks=(3, 2)), tmp_path / "a.zarr")
+    assert [path.name for path in mine.iterdir()] == ["array.json"]
+
+
+def test_a_pattern_behind_a_url_is_refused() -> None:
+    rows = da.ones((6, 2), chunks=(3, 2))
+    write_zarr(rows, "memory://written/a1")
+    with pytest.raises(ValueError, match=r"holds '\*', '\?' or '\['"):
+        write_zarr(rows, "memory://written/a[1]", overwrite=True)

@@ -29,7 +29,7 @@ from rfcdask.linear.sgd.step import (
     sample_rows,
     train_on_blocks,
 )
-from rfcdask.persist.files import atomic_file, disk_errors, exclusive_lock, lock_path
+from rfcdask.persist.files import disk_errors, exclusive_lock, lock_path, save_arrays
 from rfcdask.persist.untrusted import faults_as, open_npz
 
 History = list[dict[str, float]]
@@ -192,8 +192,8 @@ class Checkpoint:
         values: dict[str, Any] = {"about": np.array(json.dumps(about)), **arrays}
         with disk_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with exclusive_lock(lock_path(self.path), refusal), atomic_file(self.path) as file:
-                np.savez(file, **values)
+            with exclusive_lock(lock_path(self.path), refusal):
+                save_arrays(self.path, values)
 
     def _read(self) -> tuple[dict[str, Any], dict[str, Array]]:
         with self._faults(), open_npz(self.path) as stored:
