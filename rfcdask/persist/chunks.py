@@ -35,7 +35,9 @@ _PLAIN_CODECS = (
     *("bitround", "delta", "fixedscaleoffset", "packbits", "quantize", "shuffle", "vlen-utf8"),
     *(*_CHECKSUMS, *_COMPRESSORS),
 )
-TEXT_BYTES = 4 + 4 * 1000
+MOST_CHARACTERS = 1000
+"""Of a label: numpy gives the label of every row of a block the room of the longest one."""
+TEXT_BYTES = 4 + 4 * MOST_CHARACTERS
 """Most bytes of a text, on average over a chunk: texts are labels, which are no longer."""
 _PIECE = 2**20  # bytes that are unpacked at a time, to count them
 _ZSTD_FRAME, _ZSTD_SKIPPED = 0xFD2FB528, 0x184D2A50
@@ -63,6 +65,9 @@ def check_zarr(array: Any, kinds: str = NUMBERS_AND_TEXT) -> None:
             f"its chunks have {size:,} bytes, the most that is read is {CHUNK_BYTES:,}: "
             "write it with smaller chunks"
         )
+    # Each text that was never written is a copy of it.
+    if isinstance(array.fill_value, str) and len(array.fill_value) > MOST_CHARACTERS:
+        raise ValueError(f"its fill value has more than {MOST_CHARACTERS:,} characters")
     Packing.of(array)
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import io
 import os
+import re
 import shutil
 import sys
 import uuid
@@ -32,7 +34,7 @@ _SENTENCES = {
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG): (
         "no space left for {place} ({why}): what is whole stays; make room and {again}."
     ),
-    (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST): (
+    (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST): (
         "no right to write to {place} ({why}): what is whole stays; change the rights or the "
         "destination and {again}."
     ),
@@ -121,6 +123,18 @@ def atomic_file(
         sync(path.parent)
 
 
+def save_arrays(path: Path, arrays: dict[str, Any]) -> None:
+    """Write an npz file, which appears under its name when it is complete."""
+    import numpy as np
+
+    # In memory first: on a full disk, numpy's archive fails once more when it is collected, and
+    # Python prints that beside the error.
+    packed = io.BytesIO()
+    np.savez(packed, **arrays)
+    with atomic_file(path) as file:
+        file.write(packed.getbuffer())
+
+
 @contextmanager
 def atomic_folder(target: Path) -> Iterator[Path]:
     """Give a new folder to fill, which takes the name of `target` when the block ends well."""
@@ -157,11 +171,11 @@ def sync_all(folder: Path) -> None:
         list(pool.map(sync, folders))
 
 
-def local_path(path: str | os.PathLike[str]) -> Path:
+def local_path(path: str | os.PathLike[str], what: str = "models") -> Path:
     """Return the path of a model, of which a URL would become folders named by its parts."""
     if "://" in os.fspath(path):
         raise ValueError(
-            f"{redacted(os.fspath(path))} is a URL, and models are saved to and loaded from disks: "
+            f"{redacted(os.fspath(path))} is a URL, and {what} are saved to and loaded from disks: "
             "give a path, and copy the folder."
         )
     return Path(path)
@@ -178,6 +192,25 @@ def follow_link(path: Path) -> Path:
         path = path.parent / path.readlink()
     said = f"{path} is a link that leads back to itself: remove it, or choose another destination."
     raise DestinationError(errno.ELOOP, said)
+
+
+def links_in(folder: Path) -> Iterator[str]:
+    """Yield the links below a folder, none of which is followed."""
+    for place, folders, files in os.walk(folder):
+        yield from filter(os.path.islink, (os.path.join(place, n) for n in (*folders, *files)))
+
+
+def refuse_links(work: Path) -> None:
+    """Refuse to go on in a folder with links, or behind one: what they lead to would change."""
+    found = str(work) if os.path.islink(work) else next(links_in(work), None)
+    if found is not None:
+        said = f"{found} is a link, and nothing is written through one: remove {work}, and call"
+        raise DestinationError(errno.ELOOP, f"{said} the same again.")
+
+
+def is_partial(name: str) -> bool:
+    """Tell a file that a killed process left half written from files of others."""
+    return re.search(rf"\.[0-9a-f]{{32}}{re.escape(PARTIAL)}$", name) is not None
 
 
 def restore_backup(work: Path, target: Path) -> None:

@@ -260,9 +260,11 @@ def _steps(record: dict[str, Any], folder: Path) -> list[tuple[str, Path, str]]:
         place = folder / f"{_STEP}-{index}"
         if step["folder"] != place.name:
             raise ValueError(f"{step['folder']!r} is no folder of a step")
-        # As every record holds the checksums of those within it, none can hold itself.
-        if not _is_model(place) or _read_record(place / _JSON).get("checksum") != step["checksum"]:
-            raise ValueError(f"{place.name} is missing or a step of another pipeline")
+        # As every record holds the checksums of those within it, none can hold itself; and without
+        # links none is read twice, as two to one folder, which has two to the next, would be.
+        found = not os.path.islink(place) and _is_model(place)
+        if not found or _read_record(place / _JSON).get("checksum") != step["checksum"]:
+            raise ValueError(f"{place.name} is missing, a link or a step of another pipeline")
         steps.append((str(step["name"]), place, str(step["checksum"])))
     if not steps:
         raise ValueError("it is a pipeline without steps")

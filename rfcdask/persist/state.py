@@ -184,6 +184,10 @@ def check_state(model: Any, state: dict[str, Any]) -> None:
         _check_shape(key, state.get(key), letters, sizes)
     if name in _SCALERS and not np.all(state.get("scale_", 1) != 0):
         raise ValueError("scale_ is zero")
+    # They are divided by, and roots are taken of them.
+    for key, least in (("deviation_", 5e-324), ("weights_", 0)):
+        if key in shapes and np.min(state[key], initial=1) < least:
+            raise ValueError(f"{key} holds {np.min(state[key])}")
     _check_shown(state)
     for key in ("columns_", "feature_names_in_"):
         if state.get(key) is not None and np.shape(state[key]) != (state["n_features_in_"],):

@@ -21,6 +21,7 @@ JSON_BYTES = 64 * 2**20  # most bytes of a JSON file
 _MODEL_BYTES = 64  # of each column, while a linear model learns
 _MEANS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS)
 _LONG_KEY = re.compile(r"(?:\.[ \t]*(?:[\w-]+|\"[^\"\n]*\"|'[^'\n]*')[ \t]*){200}")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 HIDDEN = "***"
 # Passwords may hold quotes, so a quote ends no URL here: rather too much is hidden than too little.
 _AUTHORITY = re.compile(r"(?<=://)[^\s/?#]*@")
@@ -34,9 +35,13 @@ _NUMBERED = re.compile(
 )
 _SECRET = (
     r"x-(?:amz|goog)-[\w-]+|awsaccesskeyid|googleaccessid|sig|sas|auth|pass|jwt|bearer|delegation|"
+    r"hmac|hdn(?:ea|ts|tl)|"
     r"[\w.-]*(?:signature|credential|token|secret|passw(?:or)?d|passphrase|pwd|authorization|"
     r"(?:api|access|account|private|signing)[_-]?key)[\w.-]*"
 )
+# No server takes a URL of this length, and the time of what follows grows as the square of it.
+_TOO_LONG = re.compile(r"\S{8192,}")
+_MARK = re.compile("://|[?&;#]")
 _QUERY = re.compile(
     rf"([?&;#](?:{_SECRET})=)[^&\s#;]+?(?=[\])'\"<>,.:]*(?:[&\s#;]|$))", re.IGNORECASE
 )
@@ -85,7 +90,15 @@ def require_plain(path: Path) -> None:
 def read_json(path: Path, most: int = JSON_BYTES) -> Any:
     """Read a JSON file that is no larger than it may be."""
     require_plain(path)
-    return json.loads(read_text(path, most))
+    return parse_json(read_text(path, most))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return what JSON holds, unless a text in it cannot be written: half of a pair of UTF-16."""
+    found = json.loads(text)
+    if _SURROGATE.search(text if isinstance(text, bytes) else text.encode()):
+        json.dumps(found, ensure_ascii=False).encode()
+    return found
 
 
 def read_text(path: Path, most: int) -> str:
@@ -112,8 +125,16 @@ def open_npz(path: Path) -> Any:
     import numpy as np
 
     with zipfile.ZipFile(path) as archive:
+        check_zip(archive)
         require_memory(sum(info.file_size for info in archive.infolist()), "it unpacks to")
     return np.load(path, allow_pickle=False)
+
+
+def check_zip(archive: zipfile.ZipFile) -> None:
+    """Raise BadZipFile for members whose decoders unpack all of them at once, whatever is read."""
+    for info in archive.infolist():
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise zipfile.BadZipFile(f"{info.filename} is not packed by deflate: pack it so")
 
 
 def require_memory(size: int, what: str) -> None:
@@ -146,6 +167,7 @@ def redacted(value: Any) -> Any:
     'https://***@example.org/a.csv?X-Amz-Signature=***&version=3 is empty'
     """
     if isinstance(value, str):
+        value = _TOO_LONG.sub(_cut, value)
         # The last part of a URL alone, such as the name of a file, still has its query.
         bare = _SLASHED.sub(f"{HIDDEN}@", _AUTHORITY.sub(f"{HIDDEN}@", value))
         bare = _NUMBERED.sub(rf"\g<1>\g<2>{HIDDEN}@", bare)
@@ -155,6 +177,12 @@ def redacted(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [redacted(item) for item in value]
     return value
+
+
+def _cut(word: re.Match[str]) -> str:
+    """Hide all of a long word from where a URL, or a query, may begin."""
+    begin = _MARK.search(word[0])
+    return word[0] if begin is None else word[0][: begin.end()] + HIDDEN
 
 
 def shown_cause(error: BaseException) -> BaseException | None:

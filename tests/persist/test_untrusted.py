@@ -132,12 +132,35 @@ def test_a_step_lies_in_its_own_folder(pipeline: Path, place: Any) -> None:
             read(pipeline)
 
 
-def test_a_pipeline_within_itself_is_refused(pipeline: Path) -> None:
-    shutil.rmtree(pipeline / "step-0")
-    os.symlink(pipeline, pipeline / "step-0")
+@pytest.mark.parametrize("itself", [True, False])
+def test_a_step_that_is_a_link_is_refused(pipeline: Path, tmp_path: Path, itself: bool) -> None:
+    """Two links to one folder, with two to the next in it, and so on, would be read for hours."""
+    (pipeline / "step-0").rename(tmp_path / "moved")
+    os.symlink(pipeline if itself else tmp_path / "moved", pipeline / "step-0")
     for read in (rf.load, persist.describe):
-        with pytest.raises(ValueError, match="step-0 is missing or a step of another pipeline"):
+        with pytest.raises(ValueError, match="step-0 is missing, a link or a step of another"):
             read(pipeline)
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udfffb"])
+def test_text_that_nobody_can_write_is_refused(tmp_path: Path, text: str) -> None:
+    X = rows(sparse=False)
+    rf.save(rf.RidgeClassifier().fit(X, np.where(X[:, 0] > 0, "a", "\U0001f600")), tmp_path / "m")
+    assert rf.load(tmp_path / "m").classes_.tolist() == ["a", "\U0001f600"]
+    edit(tmp_path / "m", lambda record: record["state"]["classes_"].update(strings=["a", text]))
+    with pytest.raises(ValueError, match=r"model\.json is damaged: .*surrogates not allowed"):
+        rf.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("name", ["deviation_", "weights_"])
+def test_numbers_that_make_others_infinite_are_refused(tmp_path: Path, name: str) -> None:
+    X, place = rows(sparse=False, dtype="float64"), tmp_path / "model"
+    model = rf.Standardizer() if name == "deviation_" else rf.RandomFeatures(6, random_state=0)
+    rf.save(model.fit(X), place)
+    zarr.open_array(place / "arrays.zarr" / name, mode="r+")[0] = -(name == "weights_")
+    edit(place, lambda record: record["state"][name].pop("sha256"))
+    with pytest.raises(ValueError, match=rf"model\.json is damaged: {name} holds (0|-1)\.0"):
+        rf.load(place)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
