@@ -14,8 +14,15 @@ from dask.delayed import delayed
 from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
 
 from rfcdask import linear  # whose models are imported when they are made
+from rfcdask.data.sample import (
+    check_container,
+    columns_by_name,
+    names_are_compared,
+    without_word_of_names,
+)
 from rfcdask.display import count
 from rfcdask.display.html import Table, render_repr
 from rfcdask.execution.blocks import fold_blocks
@@ -171,8 +178,30 @@ def measured(
     progress: Any = None,
 ) -> Evaluation:
     """Measure like :func:`evaluate`, and leave it to the caller to say what is wrong."""
+    if isinstance(model, Pipeline) and len(model) > 1 and hasattr(model[0], "spec_of_table"):
+        X, model = model[0].transform(X), model[1:]
     learner = model[-1] if isinstance(model, Pipeline) else model
+    named = hasattr(X, "columns")
+    X = _in_order(model, X) if named else X
     matrix, column, weights = check_data(learner, X, y, sample_weight, columns=False)
+    with without_word_of_names(named):
+        return _measured_rows(model, matrix, column, weights, client, progress)
+
+
+def _in_order(model: Any, X: Any) -> Any:
+    """Return a frame with the columns of `fit` in their order: its blocks have no names."""
+    check_container(X)
+    first = model[0] if isinstance(model, Pipeline) else model
+    compared, X = names_are_compared(first, X), columns_by_name(first, X)
+    with without_word_of_names(compared):
+        validate_data(first, X, reset=False, skip_check_array=True)
+    return X
+
+
+def _measured_rows(
+    model: Any, matrix: Any, column: Any, weights: Any, client: Any, progress: Any
+) -> Evaluation:
+    learner = model[-1] if isinstance(model, Pipeline) else model
     if isinstance(model, Pipeline) and len(model) > 1 and _is_ours(model):
         matrix = model[:-1].transform(matrix)  # once for all that is asked of the learner
         model = learner

@@ -282,9 +282,12 @@ def _error_metric(name: str, about: str, values: Callable[[Array], Array]) -> Me
     def measure(
         arrays: Any, client: Any, original: Metric, *, multioutput: Any = "uniform_average"
     ) -> Any:
+        rule = multioutput if isinstance(multioutput, str) else ""
+        rules = ["uniform_average", "raw_values", *["variance_weighted"] * (name == "r2_score")]
+        if rule and rule not in rules:
+            raise ValueError(f"multioutput={rule!r} must be one of {', '.join(rules)}, or weights.")
         errors = _counted(arrays, target_errors, merge_errors, client)
         check_total_weight(float(errors[0][0]))
-        rule = multioutput if isinstance(multioutput, str) else ""
         if rule == "raw_values":
             return values(errors)
         weights = None if rule else multioutput

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn.metrics
 from hypothesis import given, settings
@@ -97,7 +99,10 @@ def test_metrics_of_several_classes_scores_are_exact(case: Any) -> None:
     proba = rng.dirichlet(np.ones(3), n)
     weights = rng.uniform(0.1, 2, n) if weighted else None
     same("log_loss", [y, proba], chunks, weights)
-    same("brier_score_loss", [y, proba], chunks, weights)
+    # By its definition: scikit-learn has it for several classes since 1.7.
+    squares = ((proba - (y[:, None] == np.array(["a", "b", "c"]))) ** 2).sum(axis=1)
+    found = rf.metrics.brier_score_loss(da.from_array(y, chunks), proba, sample_weight=weights)
+    np.testing.assert_allclose(found, np.average(squares, weights=weights), rtol=1e-12)
     for average in ("macro", "weighted"):
         same("average_precision_score", [y, proba], chunks, weights, average=average)
         same("roc_auc_score", [y, proba], chunks, weights, average=average, multi_class="ovr")
@@ -216,3 +221,35 @@ def test_what_has_no_metric_is_refused() -> None:
                 getattr(rf.metrics, name)(y, da.full(40, value, chunks=10))
     with pytest.raises(ValueError, match=r"beyond 2\*\*53 are the same as floating point"):
         rf.metrics.accuracy_score(y + 2**53, (y * 0 + 2.0**53))
+
+
+def test_evaluate_finds_the_columns_of_frames_by_name() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(200, 3)) * [1, 5, 9], columns=["a", "b", "c"])
+    y, other = (frame["a"] > 0).to_numpy(), frame[["c", "b", "a"]]
+    models = (rf.RidgeClassifier(), make_pipeline(rf.Standardizer(), rf.RidgeClassifier()))
+    for model in models:
+        model.fit(frame, y)
+        assert rf.metrics.evaluate(model, frame, y)["accuracy"] == model.score(frame, y)
+        with pytest.raises(ValueError, match="feature names"):
+            rf.metrics.evaluate(model, other, y)
+    of_table = make_pipeline(rf.TableEncoder(), *(step for _, step in models[1].steps))
+    of_table.fit(frame, y)
+    for rows in (frame, other):
+        assert rf.metrics.evaluate(of_table, rows, y)["accuracy"] == of_table.score(frame, y)
+
+
+def test_evaluate_puts_the_columns_of_a_frame_in_the_order_of_a_store(tmp_path: Path) -> None:
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 2)), columns=["a", "b"])
+    y = (frame["a"] > 0).astype(int)
+    store = rf.ingest(frame.assign(label=y), tmp_path / "rows.zarr")
+    model = rf.RidgeClassifier().fit(store.X, store.y)
+    assert rf.metrics.evaluate(model, frame[["b", "a"]], y)["accuracy"] == model.score(frame, y)
+
+
+def test_a_rule_for_several_targets_that_is_none_is_refused() -> None:
+    y = da.from_array(np.random.default_rng(0).normal(size=(20, 2)), chunks=(7, 2))
+    with pytest.raises(ValueError, match="must be one of uniform_average, raw_values, variance"):
+        rf.metrics.r2_score(y, y, multioutput="variance-weighted")
+    with pytest.raises(ValueError, match="must be one of uniform_average, raw_values, or"):
+        rf.metrics.mean_absolute_error(y, y, multioutput="variance_weighted")

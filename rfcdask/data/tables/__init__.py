@@ -8,7 +8,8 @@ blocks, `encoder` is the scikit-learn transformer; the way into a store is `sour
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from itertools import islice
@@ -21,6 +22,7 @@ from rfcdask.persist.untrusted import faults_as, read_toml
 
 KINDS = ("number", "boolean", "category", "date", "drop")
 CIRCLES = ("hour", "day of week", "day of year")
+UNITS = ("", "time of day", "duration")
 MOST_HASHED = 2**16
 _SPEC_BYTES = 2**20
 
@@ -48,6 +50,10 @@ class ColumnSpec:
     """Distinct levels that were seen, an estimate when they are many."""
     circles: tuple[str, ...] = ()
     """Parts of a date that vary, each a sine and a cosine."""
+    alike: bool = False
+    """Whether a hash is that of all spellings of a level, 1.0 and 1; older records hash each."""
+    unit: str = ""
+    """What dates and numbers are: "time of day", "duration" (in seconds), or neither."""
     format: str | None = None
     """How dates are written in text, as strptime has it; None is ISO 8601."""
     why: str = ""
@@ -72,6 +78,12 @@ class ColumnSpec:
     def width(self) -> int:
         """Number of columns that it becomes."""
         return len(self.derived)
+
+    def takes(self, unit: str) -> bool:
+        """Whether values of a unit are those that were learned; older records do not tell it."""
+        first_day = {*self.circles} <= {"hour"} and 0 <= self.center < 86_400
+        older = self.kind == "date" and not self.unit and first_day
+        return unit == self.unit or (older and unit == "time of day")
 
     def describe(self, n_rows: int) -> str:
         """Return what was decided, in words."""
@@ -182,6 +194,7 @@ def _column_from_json(data: Mapping[str, Any]) -> ColumnSpec:
     # Given twice, levels or circles would move the columns behind them.
     once = all(len({*part}) == len(part) for part in (made.levels, made.circles))
     sound = sound and once and {*made.circles} <= {*CIRCLES} and made.missing >= 0
+    sound = sound and made.unit in UNITS
     if not (sound and 0 <= made.hashed <= MOST_HASHED and len(made.levels) <= MOST_HASHED):
         raise ValueError(f"the column {made.name[:40]!r} is none that was ever written")
     return made
@@ -237,6 +250,8 @@ def read_choices(columns: Any) -> Choices:
         return Choices(**columns)  # as `to_json` wrote it
     if isinstance(columns, str | os.PathLike):
         return _read_file(Path(columns))
+    if not isinstance(columns, Mapping):
+        raise DataError(f"columns={columns!r:.200} is neither a TOML file nor kinds by name.")
     return _of_mapping(columns, {}, "columns=")
 
 
@@ -282,6 +297,49 @@ def checked_numbers(options: Mapping[str, Any], where: str) -> dict[str, Any]:
                 "or a number of rows."
             )
     return dict(options)
+
+
+_EXPECTED = {
+    "number": "a number",
+    "boolean": "true or false",
+    "date": "a date",
+    "category": "text",
+    "time of day": "a time of day",
+    "duration": "a duration",
+}
+
+
+class ValueKindError(DataError):
+    """A value that is not of the kind of its column; `row` counts from the block's first."""
+
+    def __init__(self, row: int, column: str, kind: str, value: Any) -> None:
+        self.row, self.column = row, column
+        shown = repr(str(value)[:40])
+        self.said = f"expected {_EXPECTED[kind]} in column {column!r}, found {shown}"
+        remedy = "write dates as 2024-12-31 or give their format" if kind == "date" else "fix it"
+        self.remedy = f"{remedy}, or pass columns={{{column!r}: 'category'}} to take it as text"
+        if kind == "category":
+            self.remedy = "make it text first, in pandas with astype(str)"
+        if kind == "number" and isinstance(value, float):
+            self.remedy = "leave such rows out, or write the value as missing"
+        super().__init__(f"row {row}: {self.said}: {self.remedy}.")
+
+    def at(self, where: str, learned: bool) -> DataError:
+        """Return the error with the name of the place; kinds that are learned are given no more."""
+        remedy = "fix it, or leave such rows out" if learned else self.remedy
+        return DataError(f"{where}: {self.said}: {remedy}.")
+
+    def __reduce__(self) -> Any:
+        return DataError, (self.args[0],)
+
+
+@contextmanager
+def value_errors(place: Callable[[int], str], first: int, learned: bool = True) -> Iterator[None]:
+    """Name the place of a value that is not of its column's kind, in a block from row `first`."""
+    try:
+        yield
+    except ValueKindError as error:
+        raise error.at(place(first + error.row), learned) from None
 
 
 def list_faults(where: str, faults: Iterable[str], remedy: str) -> DataError:

@@ -7,7 +7,6 @@ partitions are learned from in the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,15 @@ import pyarrow.compute as pc
 
 from rfcdask.data.columns import check_names
 from rfcdask.data.errors import DataError
-from rfcdask.data.tables import KINDS, Choices, ColumnSpec, TableSpec, list_faults
+from rfcdask.data.tables import (
+    KINDS,
+    Choices,
+    ColumnSpec,
+    TableSpec,
+    ValueKindError,
+    list_faults,
+    value_errors,
+)
 from rfcdask.data.tables.summary import (
     SKETCH,
     SKETCH_OF_ALL,
@@ -28,7 +35,9 @@ from rfcdask.data.tables.summary import (
     level_hash,
     microseconds,
     numbers_of,
+    plain_level,
     summarize,
+    unit_of,
 )
 from rfcdask.execution.executor import run_tasks
 from rfcdask.kernels.arrays import Array
@@ -50,38 +59,6 @@ _KINDS = {
     "date": (pa.types.is_timestamp, pa.types.is_date, pa.types.is_time),
 }
 """The kinds of columns that their Arrow types tell."""
-_EXPECTED = {"number": "a number", "boolean": "true or false", "date": "a date", "category": "text"}
-
-
-class ValueKindError(DataError):
-    """A value that is not of the kind of its column; `row` counts from the block's first."""
-
-    def __init__(self, row: int, column: str, kind: str, value: Any) -> None:
-        self.row, self.column = row, column
-        shown = repr(str(value)[:40])
-        self.said = f"expected {_EXPECTED[kind]} in column {column!r}, found {shown}"
-        remedy = "write dates as 2024-12-31 or give their format" if kind == "date" else "fix it"
-        self.remedy = f"{remedy}, or pass columns={{{column!r}: 'category'}} to take it as text"
-        if kind == "number" and isinstance(value, float):
-            self.remedy = "leave such rows out, or write the value as missing"
-        super().__init__(f"row {row}: {self.said}: {self.remedy}.")
-
-    def at(self, where: str, learned: bool) -> DataError:
-        """Return the error with the name of the place; kinds that are learned are given no more."""
-        remedy = "fix it, or leave such rows out" if learned else self.remedy
-        return DataError(f"{where}: {self.said}: {remedy}.")
-
-    def __reduce__(self) -> Any:
-        return DataError, (self.args[0],)
-
-
-@contextmanager
-def value_errors(place: Callable[[int], str], first: int, learned: bool = True) -> Iterator[None]:
-    """Name the place of a value that is not of its column's kind, in a block from row `first`."""
-    try:
-        yield
-    except ValueKindError as error:
-        raise error.at(place(first + error.row), learned) from None
 
 
 def kind_of(column: Any, from_text: bool = False) -> str | None:
@@ -142,7 +119,10 @@ def _converts(values: Any, kind: str) -> bool:
 
 
 def as_kind(column: Any, name: str, kind: str, format: str | None = None) -> Any:
-    """Return a column with the one Arrow type of its kind, null where a value is missing."""
+    """Return a column with the Arrow type of its kind, null where a value is missing.
+
+    Times of a day and durations keep types of their own: in other units they are other values.
+    """
     column = one_chunk(column)
     if isinstance(column.type, pa.BaseExtensionType):  # of periods Arrow takes the days since 1970
         raise ValueKindError(0, name, kind, column.type)
@@ -150,7 +130,7 @@ def as_kind(column: Any, name: str, kind: str, format: str | None = None) -> Any
         made = _converted(column, kind, format)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
         raise _fault(column, name, kind, format) from None
-    if kind == "number":
+    if kind == "number" and not unit_of(made):
         wrong = pc.greater(pc.abs(made), LARGEST)  # null stays null
         place = pc.index(wrong, True).as_py()
         if place >= 0:
@@ -183,15 +163,14 @@ def _is_plain_number(kind: Any) -> bool:
 
 def _as_number(column: Any) -> Any:
     if pa.types.is_duration(column.type):
-        ticks = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[column.type.unit]
-        return pc.divide(pc.cast(pc.cast(column, pa.int64()), pa.float64()), ticks)
+        return column
     made = pc.cast(column, pa.float64(), safe=False)
     # What is not a number is missing.
     return pc.if_else(pc.is_nan(made), pa.scalar(None, pa.float64()), made)
 
 
 def _as_time(column: Any, text: bool, format: str | None) -> Any:
-    """Return times in microseconds; zones are left to UTC, times of a day begin in 1970."""
+    """Return times in microseconds; zones are left to UTC."""
     if text and format is not None:
         column = pc.strptime(column, format=format, unit="us")
     elif text:
@@ -201,7 +180,7 @@ def _as_time(column: Any, text: bool, format: str | None) -> Any:
             column = pc.cast(column, pa.timestamp("us", "UTC"))
     elif pa.types.is_time(column.type):
         wide = pc.cast(column, pa.time64("us" if column.type.bit_width == 32 else column.type.unit))
-        column = pc.cast(pc.cast(wide, pa.time64("us"), safe=False), pa.int64())
+        return pc.cast(wide, pa.time64("us"), safe=False)
     elif _is_plain_number(column.type):
         raise pa.ArrowInvalid("a number is no date")
     if pa.types.is_timestamp(column.type) and column.type.tz is not None:
@@ -221,11 +200,14 @@ def _fault(column: Any, name: str, kind: str, format: str | None) -> DataError:
         return False
 
     place = first_where(fails, len(column)) - 1
+    return ValueKindError(place, name, kind, _shown(column, place))
+
+
+def _shown(column: Any, place: int) -> Any:
     try:
-        value = column[place].as_py()
+        return column[place].as_py()
     except (pa.ArrowException, OverflowError, ValueError):  # bytes that are no text, no such date
-        value = str(column.type)
-    return ValueKindError(place, name, kind, value)
+        return str(column.type)
 
 
 def one_chunk(column: Any) -> Any:
@@ -250,12 +232,21 @@ def encode(table: Any, spec: TableSpec) -> Array:
     for column in spec.columns:
         if column.width:
             values = as_kind(table.column(column.name), column.name, column.kind, column.format)
+            _require_unit(values, column)
             out = rows[:, place : place + column.width]
             _ENCODERS[column.kind](values, column, out)
             if column.missing:
                 out[:, -1] = np.asarray(values.is_null())
             place += column.width
     return rows
+
+
+def _require_unit(values: Any, column: ColumnSpec) -> None:
+    """Refuse times of a day where dates were learned, seconds where durations were, and so on."""
+    if not column.takes(unit_of(values)) and values.null_count < len(values):
+        place = pc.index(values.is_null(), False).as_py()
+        expected = column.unit or column.kind
+        raise ValueKindError(place, column.name, expected, _shown(values, place))
 
 
 def _encode_number(values: Any, column: ColumnSpec, out: Array) -> None:
@@ -280,7 +271,8 @@ def _encode_levels(values: Any, column: ColumnSpec, out: Array) -> None:
     known = known_places(levels, column.levels)
     others = [n_known if column.other else -1] * len(levels)  # a level never seen has no column
     if column.hashed:
-        others = [n_known + level_hash(level) % column.hashed for level in levels]
+        spelled = map(plain_level, levels) if column.alike else levels
+        others = [n_known + level_hash(level) % column.hashed for level in spelled]
     targets = np.array([*map(known.get, levels, others), -1])
     # A value that is missing, where none was before, has no column either.
     places = targets[coded.indices.fill_null(len(targets) - 1).to_numpy(zero_copy_only=False)]

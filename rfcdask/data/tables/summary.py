@@ -41,6 +41,7 @@ NEARLY_ALL = 0.9
 """Text of which more than this share of the values are different is taken for no category."""
 _HASHES = 1024
 _WHOLE = re.compile(r"-?\d+\.0")
+_CLOCK = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(\.0+)?")
 _UNIT = 1074
 DAY = 86_400_000_000
 """Microseconds of a day."""
@@ -156,6 +157,8 @@ class Summary:
     levels: dict[str, int] | None = None
     """How often each level occurs; None when there are too many."""
     hashes: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    unit: str | None = None
+    """As that of a `ColumnSpec`; None where all values are missing."""
 
     def join(self, other: Summary) -> Summary:
         """Return the summary of the rows of both."""
@@ -168,6 +171,7 @@ class Summary:
             spans = tuple((min(a[0], b[0]), max(a[1], b[1])) for a, b in pairs)
         return replace(
             self,
+            unit=other.unit if self.unit is None else self.unit,
             rows=self.rows + other.rows,
             present=self.present + other.present,
             total=self.total + other.total,
@@ -196,6 +200,14 @@ def _join_levels(a: dict[str, int], b: dict[str, int]) -> dict[str, int] | None:
 
 def join_summaries(parts: list[dict[str, Summary]]) -> dict[str, Summary]:
     """Join the summaries of all columns."""
+    for name in parts[0]:
+        units = {part[name].unit for part in parts}
+        if len(units - {None}) > 1:
+            said = " and ".join(sorted(u or "other values" for u in units if u is not None))
+            raise DataError(
+                f"column {name!r} mixes {said} between its blocks of rows: give it one type, or "
+                f"leave it out with columns={{{name!r}: 'drop'}}."
+            )
     return reduce(lambda a, b: {name: a[name].join(b[name]) for name in a}, parts)
 
 
@@ -207,7 +219,7 @@ def summarize(kind: str, column: Any, size: int = SKETCH) -> Summary:
     kind : str
         One of the kinds of columns.
     column : pyarrow Array
-        float64, bool, string or timestamp in microseconds.
+        float64, duration, bool, string, or timestamp or time in microseconds.
     size : int
         Bins of the sketch of a median.
     """
@@ -223,7 +235,7 @@ def summarize(kind: str, column: Any, size: int = SKETCH) -> Summary:
         )
         hashes = np.unique(np.array([level_hash(level) for level in levels], np.int64))
         kept = levels if len(levels) <= MOST_LEVELS else None
-        return Summary(kind, rows, present, levels=kept, hashes=hashes[:_HASHES])
+        return Summary(kind, rows, present, levels=kept, hashes=hashes[:_HASHES], unit="")
     values = numbers_of(column.drop_null())
     spans: tuple[tuple[float, float], ...] = ()
     if kind == "date" and len(values):
@@ -232,23 +244,35 @@ def summarize(kind: str, column: Any, size: int = SKETCH) -> Summary:
     sums = np.zeros((2, 2048, 2), np.int64)
     _add_numbers(values, *sums)
     total, squares = _whole(sums[0]), _whole(sums[1])
-    return Summary(kind, rows, present, total, squares, Sketch.of(values, size), spans)
+    unit = unit_of(column) if present else None
+    return Summary(kind, rows, present, total, squares, Sketch.of(values, size), spans, unit=unit)
+
+
+def unit_of(column: Any) -> str:
+    """Tell times of a day and durations from dates and numbers, by their Arrow type."""
+    if pa.types.is_time(column.type):
+        return "time of day"
+    return "duration" if pa.types.is_duration(column.type) else ""
 
 
 def known_places(found: Iterable[str], known: Sequence[str]) -> dict[str, int]:
     """Return where levels are among the known ones, also those of files of another format.
 
-    Arrow has true and 1 as the text of what pandas writes to CSV as True and 1.0.
+    Arrow has true, 1 and 2024-01-31 00:00:00.000 as the text of what pandas writes to CSV as True,
+    1.0 and 2024-01-31.
     """
     exact = {level: place for place, level in enumerate(known)}
-    alike = {_plain_level(level): place for level, place in exact.items()}
-    places = {level: exact.get(level, alike.get(_plain_level(level))) for level in found}
+    alike = {plain_level(level): place for level, place in exact.items()}
+    places = {level: exact.get(level, alike.get(plain_level(level))) for level in found}
     return {level: place for level, place in places.items() if place is not None}
 
 
-def _plain_level(level: str) -> str:
+def plain_level(level: str) -> str:
+    """Return the one spelling of a level that files of several formats spell differently."""
     if level.lower() in ("true", "false"):
         return level.lower()
+    if clock := _CLOCK.fullmatch(level):
+        return clock[1] if clock[2] == "00:00:00" else f"{clock[1]} {clock[2]}"
     return level[:-2] if _WHOLE.fullmatch(level) else level
 
 
@@ -261,7 +285,10 @@ def level_hash(level: str) -> int:
 
 def numbers_of(column: Any) -> FloatArray:
     """Return numbers, booleans or the seconds of dates as float64, NaN where they are missing."""
-    if pa.types.is_timestamp(column.type):
+    if pa.types.is_duration(column.type):
+        ticks = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[column.type.unit]
+        column = pc.divide(pc.cast(pc.cast(column, pa.int64()), pa.float64()), ticks)
+    if pa.types.is_timestamp(column.type) or pa.types.is_time(column.type):
         values = microseconds(column) / 1e6
         values[np.asarray(column.is_null())] = np.nan
         return values
@@ -287,7 +314,8 @@ def conclude(name: str, found: Summary, choices: Choices) -> ColumnSpec:
     missing = found.rows - found.present
     if found.present == 0:
         return ColumnSpec(name, "drop", missing=missing, why="every value is missing")
-    made = ColumnSpec(name, found.kind, missing, format=choices.format(name))
+    unit = found.unit or ""
+    made = ColumnSpec(name, found.kind, missing, unit=unit, format=choices.format(name))
     if found.kind == "category":
         return _with_levels(made, found, choices)
     fill = found.sketch.median()
@@ -321,7 +349,8 @@ def _with_levels(made: ColumnSpec, found: Summary, choices: Choices) -> ColumnSp
     ]
     levels = tuple(sorted(frequent[: choices.max_levels]))
     if found.levels is None or many > choices.max_levels:
-        return replace(made, levels=levels, hashed=choices.hash_columns, n_levels=many)
+        hashed = choices.hash_columns
+        return replace(made, levels=levels, hashed=hashed, n_levels=many, alike=True)
     return replace(made, levels=levels, other=len(levels) < many, n_levels=many)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import time
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -410,6 +411,7 @@ def test_scalers_of_scikit_learn_are_saved(tmp_path: Path) -> None:
     [
         {"kind": "object"},
         {"hashed": 10**9},
+        {"unit": "parsec"},
         {"levels": [1, 2]},
         {"scale": 0.0},
         {"unknown": 1},
@@ -507,3 +509,73 @@ def test_numbers_in_a_file_of_columns_are_looked_at(tmp_path: Path, line: str) -
     path.write_text(line + "\n")
     with pytest.raises(DataError, match=r"columns\.toml: .* cannot be used"):
         rf.TableEncoder(columns=path).fit(frame())
+
+
+DATES = pd.Series(pd.to_datetime(["2024-01-01", "2024-05-02", "2024-09-03"]))
+UNITS = {
+    "a date": DATES,
+    "a time of day": pd.Series([time(1), time(2, 30), time(5)]),
+    "a duration": DATES - DATES[0],
+    "a number": pd.Series([1, 2, 4]),
+}
+
+
+@pytest.mark.parametrize(
+    ("learned", "given"),
+    [("a date", "a time of day"), ("a number", "a duration")],
+    ids=["dates and times", "numbers and durations"],
+)
+def test_values_in_other_units_than_those_learned_are_refused(learned: str, given: str) -> None:
+    for known, other in ((learned, given), (given, learned)):
+        encoder = rf.TableEncoder().fit(pd.DataFrame({"a": UNITS[known]}))
+        assert TableSpec.from_json(json.loads(json.dumps(encoder.table_))).to_json() == (
+            encoder.table_
+        )
+        gaps = pd.DataFrame({"a": [None, *UNITS[other]]})
+        with pytest.raises(DataError, match=f"row 1: expected {known} in column 'a', found"):
+            encoder.transform(gaps)
+        assert np.isfinite(encoder.transform(pd.DataFrame({"a": [None, None]}))).all()
+
+
+def test_units_that_are_mixed_between_blocks_are_refused() -> None:
+    frames = [pd.DataFrame({"a": UNITS[unit]}) for unit in ("a number", "a duration")]
+    parts = [
+        summarize_block(pa.Table.from_pandas(f), {"a": "number"}, Choices(), "X") for f in frames
+    ]
+    with pytest.raises(DataError, match="column 'a' mixes duration and other values"):
+        join_summaries(parts)
+    gap = summarize_block(pa.table({"a": [None]}), {"a": "number"}, Choices(), "X")
+    assert join_summaries([gap, parts[1]])["a"].unit == "duration"
+
+
+def test_times_of_a_day_that_an_older_version_learned_are_taken() -> None:
+    frame = pd.DataFrame({"a": UNITS["a time of day"]})
+    encoder = rf.TableEncoder().fit(frame)
+    expected = encoder.transform(frame)
+    del encoder.table_["columns"][0]["unit"]
+    np.testing.assert_array_equal(encoder.transform(frame), expected)
+
+
+def test_hashed_levels_have_one_spelling_in_all_formats() -> None:
+    days = pd.date_range("2024-01-01", periods=9)
+    spelled = {
+        "numbers": ([f"{n}.0" for n in range(9)], list(range(9))),
+        "dates": (days.strftime("%Y-%m-%d").tolist(), days),
+    }
+    for text, values in spelled.values():
+        encoder = rf.TableEncoder({"a": "category"}, max_levels=2, hash_columns=16)
+        encoder.fit(pd.DataFrame({"a": text}))
+        expected = encoder.transform(pd.DataFrame({"a": text}))
+        np.testing.assert_array_equal(encoder.transform(pd.DataFrame({"a": values})), expected)
+        assert len(np.unique(expected, axis=0)) > 4
+        # Of older versions each spelling had a hash of its own, which their models know.
+        del encoder.table_["columns"][0]["alike"]
+        older = encoder.transform(pd.DataFrame({"a": text}))
+        assert (older == expected).all() == (text[0] == "2024-01-01")
+
+
+def test_the_remedy_for_levels_that_are_no_text_works() -> None:
+    frame = pd.DataFrame({"a": pd.cut([1, 2, 3], 2)})
+    with pytest.raises(DataError, match=r"make it text first, in pandas with astype\(str\)"):
+        rf.TableEncoder().fit(frame)
+    assert rf.TableEncoder().fit(frame.astype(str)).transform(frame.astype(str)).shape == (3, 2)
