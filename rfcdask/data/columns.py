@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rfcdask.data.errors import DataError
+from rfcdask.data.errors import DamagedStoreError, DataError
 from rfcdask.kernels.arrays import LEAST_SQUARE, Array, FloatArray
+from rfcdask.persist.chunks import MOST_CHARACTERS
 from rfcdask.persist.untrusted import redacted
 
 LABEL_NAMES = ("label", "target", "class", "y")
 MOST_SHOWN = 30
-MOST_CHARACTERS = 1000
-"""Of a class: numpy gives the label of every row of a block the room of the longest one."""
 MOST_COMPARED = 1000
 """Columns among which one with a similar name is looked for."""
 TILE_ROWS = 4096
@@ -41,6 +40,7 @@ class Names:
     label: Label = None
     label_column: int | tuple[int, ...] | None = None  # its place, for tables without names
     left_out: tuple[str, ...] = ()  # columns that are there and were not asked for
+    first_index: int | None = None  # what svmlight text calls its first column: 0 or 1
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Names:
@@ -51,7 +51,8 @@ class Names:
     @classmethod
     def of(cls, attrs: dict[str, Any]) -> Names:
         """Take the names from the attributes of a store; an old one has none."""
-        kept = {k: attrs.get(k) for k in ("columns", "columns_in_file", "label_column")}
+        known = ("columns", "columns_in_file", "label_column", "first_index")
+        kept = {k: attrs.get(k) for k in known}
         return cls.from_json(kept | {"label": attrs.get("label_name")})
 
     def attributes(self, *, projected: bool) -> dict[str, Any]:
@@ -62,6 +63,7 @@ class Names:
             "columns_in_file": None if before is None else list(before),
             "label_name": self.label,
             "label_column": self.label_column,
+            **({} if self.first_index is None else {"first_index": self.first_index}),
         }
 
 
@@ -266,7 +268,7 @@ def training_data_record(dataset: Any, path: str) -> dict[str, Any]:
     if projection is not None:
         n_columns = projection.n_columns
         drawn = {"seed": projection.seed, "checksum": projection_checksum(projection)}
-    noted = ("label_name", "label_column", "label_checksum", "task", "scale")
+    noted = ("label_name", "label_column", "label_checksum", "task", "scale", "first_index")
     return {
         "path": redacted(path),
         "rows": n_rows,
@@ -371,3 +373,13 @@ def _join(a: ColumnStats, b: ColumnStats) -> ColumnStats:
         np.minimum(a.minimum, b.minimum),
         np.maximum(a.maximum, b.maximum),
     )
+
+
+def count_classes(labels: Array, classes: Array) -> Array:
+    """Return how many labels of a block each class has, as a row."""
+    places = np.searchsorted(classes, labels)
+    if np.any(classes[np.minimum(places, len(classes) - 1)] != labels):
+        raise DamagedStoreError(
+            "the store holds labels that are none of its classes: ingest the data again."
+        )
+    return np.bincount(places, minlength=len(classes))[None]

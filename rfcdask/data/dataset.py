@@ -12,7 +12,13 @@ import numpy as np
 from dask.base import tokenize
 from dask.utils import format_bytes
 
-from rfcdask.data.columns import first_names, names_in_file, squares_kept, table_digest
+from rfcdask.data.columns import (
+    count_classes,
+    first_names,
+    names_in_file,
+    squares_kept,
+    table_digest,
+)
 from rfcdask.data.errors import DataError
 from rfcdask.data.reader import Reader
 from rfcdask.data.sample import Rows, choose_rows, fetch_rows, rows_name
@@ -139,7 +145,7 @@ class Dataset:
             Where the columns are now.
         """
         order = tuple(_whole("places", place) for place in places)
-        if not all(0 <= place < self.shape[1] for place in order):
+        if not order or not all(0 <= place < self.shape[1] for place in order):
             raise DataError(f"places={list(order)}: there are columns 0 to {self.shape[1] - 1}.")
         if order == tuple(range(self.shape[1])):
             return self
@@ -179,7 +185,7 @@ class Dataset:
                 "standardizing out, scale the values before the ingest, or pass sparse=False to it "
                 "for a dense store."
             )
-        if name not in self.attrs:
+        if self.attrs.get(name) is None:
             raise DataError(
                 "this data set has no column statistics: write it to a store first, with "
                 "rfcdask.ingest or dest=."
@@ -340,7 +346,7 @@ class Dataset:
             )
         chunks, meta = ((1,) * self.y.numblocks[0], (len(classes),)), np.empty((0, 0), np.int64)
         parts = da.map_blocks(
-            _count_block, self.y, classes, new_axis=1, chunks=chunks, dtype=np.int64, meta=meta
+            count_classes, self.y, classes, new_axis=1, chunks=chunks, dtype=np.int64, meta=meta
         )
         counts = np.asarray(compute(parts.sum(axis=0), client)).tolist()
         return dict(zip(map(str, classes), counts, strict=True))
@@ -419,10 +425,6 @@ def _read_block(
 
 def _read_labels(reader: Reader, block_id: tuple[int, ...]) -> Array:
     return reader.labels(block_id[0])
-
-
-def _count_block(labels: Array, classes: Array) -> Array:
-    return np.bincount(np.searchsorted(classes, labels), minlength=len(classes))[None]
 
 
 def describe_store(dataset: Dataset, path: str) -> dict[str, Any]:

@@ -34,6 +34,10 @@ LAYOUT_OPTIONS = {
 """Options of `ingest` that leave the rows what they are."""
 
 
+class OtherRowsError(DataError):
+    """A store holds other rows than its recipe says."""
+
+
 @dataclass(frozen=True)
 class Part:
     """One part of a data set, such as the training rows."""
@@ -99,9 +103,9 @@ class Recipe:
         blocks = (compute(X.blocks[k], y.blocks[k]) for k in range(X.numblocks[0]))
         found = content_checksum(blocks, dataset.attrs["scale"])
         if found != sum(int(known, 16) for known in sums if known) % 2**64:
-            raise DataError(
+            raise OtherRowsError(
                 f"the rows are not those of {self.name} ({part}), although there are as many: "
-                f"their checksum is {found:016x}; delete this store, and give the file from "
+                f"their checksum is {found:016x}, so the store was removed; give the file from "
                 f"{self.home}."
             )
 
@@ -230,7 +234,12 @@ def fetch(
         client=client,
     )
     if rows_known:
-        recipe.check_content(part, dataset)
+        try:
+            recipe.check_content(part, dataset)
+        except OtherRowsError:
+            # The same call again would open it as what it is not.
+            Location.to_write(place, options.get("storage_options")).delete()
+            raise
     return dataset
 
 

@@ -189,6 +189,14 @@ def create_arrays(group: zarr.Group, layout: Layout, names: Iterable[str]) -> No
         )
 
 
+def group_file(attrs: dict[str, Any]) -> bytes:
+    """Return the file of a zarr group with these attributes."""
+    kept: dict[str, Any] = {}
+    zarr.create_group(store=MemoryStore(kept), zarr_format=3, attributes=attrs)
+    data: bytes = kept["zarr.json"].to_bytes()
+    return data
+
+
 def codecs(compressor: str | None) -> list[Any]:
     """Return the codecs behind the bytes: the compressor, then a checksum of what it wrote."""
     made: dict[str | None, list[Any]] = {

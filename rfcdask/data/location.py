@@ -25,8 +25,22 @@ from zarr.storage import FsspecStore, LocalStore
 
 from rfcdask.data.errors import DataError, reachable
 from rfcdask.execution.failures import ask_workers
-from rfcdask.persist.files import PARTIAL, atomic_file, follow_link, sync_all
-from rfcdask.persist.untrusted import reason, redacted, require_plain, shown_cause, usable_url
+from rfcdask.persist.files import (
+    PARTIAL,
+    atomic_file,
+    follow_link,
+    is_partial,
+    refuse_links,
+    sync_all,
+)
+from rfcdask.persist.untrusted import (
+    check_zip,
+    reason,
+    redacted,
+    require_plain,
+    shown_cause,
+    usable_url,
+)
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -99,6 +113,8 @@ def file_system(path: str) -> tuple[Any, str]:
 def _connect(url: str, **options: Any) -> tuple[Any, str]:
     try:
         fs, root = url_to_fs(url, **options)
+        if isinstance(archive := getattr(fs, "zip", None), zipfile.ZipFile):
+            check_zip(archive)
     except _BROKEN as error:
         raise DataError(
             f"{url} is in an archive that is none, is damaged or is cut short ({reason(error)}): "
@@ -167,7 +183,23 @@ class Location:
                 "storage_options is no dictionary of options by name: give those that the file "
                 "system of the address takes, or leave it out."
             )
-        return cls(text.rstrip("/"), tuple(sorted(dict(options or {}).items())))
+        url = text.rstrip("/")
+        if not url or url.endswith(":") != text.endswith(":"):
+            raise DataError(f"{text} is all of a file system and no place in it: name a folder.")
+        return cls(url, tuple(sorted(dict(options or {}).items())))
+
+    @classmethod
+    def to_write(cls, path: Any, options: dict[str, Any] | None = None) -> Location:
+        """Make the location of something new; a link that is there leads to its place."""
+        place = cls.of(path, options)
+        if not place.is_local and re.search(r"[*?\[]", place.url):
+            raise DataError(
+                f"{place} holds '*', '?' or '[', by which file systems behind a URL find and "
+                "remove others too: choose a name without them."
+            )
+        if not place.is_local:
+            return place
+        return replace(place, url=str(follow_link(Path(place.url))))
 
     def __str__(self) -> str:
         return str(redacted(self.url))
@@ -175,10 +207,6 @@ class Location:
     def __hash__(self) -> int:
         # Options may hold dictionaries, as those of S3 do, which have no hash.
         return hash(self.url)
-
-    def followed(self) -> Location:
-        """Return where it leads, if it is a link."""
-        return replace(self, url=str(follow_link(Path(self.url)))) if self.is_local else self
 
     def __repr__(self) -> str:
         """Name the options without their values, which are credentials more often than not."""
@@ -285,10 +313,12 @@ class Location:
         return int(item["size"])
 
     def sweep_partial_files(self) -> None:
-        """Remove what a killed process left half written."""
+        """Remove what a killed process left half written, from a folder without links."""
         if self.is_local:
+            refuse_links(Path(self.url))
             for part in Path(self.url).rglob(f"*{PARTIAL}"):
-                part.unlink(missing_ok=True)
+                if is_partial(part.name):
+                    part.unlink(missing_ok=True)
 
     def free_bytes(self) -> int | None:
         """Return the free space of the disk, None where nobody can know."""

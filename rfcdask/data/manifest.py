@@ -252,7 +252,7 @@ def _checked_chunk(sums: Mapping[int, int], value: Buffer, part: RangeByteReques
     return value
 
 
-def _is_chunk(key: str) -> bool:
+def is_chunk(key: str) -> bool:
     """Tell chunks and shards, whatever names the metadata give them, from metadata."""
     return not key.rpartition("/")[2].startswith((".z", "zarr.json"))
 
@@ -288,7 +288,7 @@ class BoundedStore(WrapperStore[Store]):
     ) -> Buffer | None:
         """Return the bytes that were asked for; a ValueError says what is wrong with them."""
         value = await self._get_checked(key, prototype, byte_range)
-        if value is None or self.packing is None or not _is_chunk(key):
+        if value is None or self.packing is None or not is_chunk(key):
             return value
         data = value.as_numpy_array()
         places = [(0, len(data))]
@@ -333,7 +333,7 @@ class CheckedStore(BoundedStore):
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None
     ) -> Buffer | None:
         value = await self._store.get(key, prototype, byte_range)
-        if _is_chunk(key) and (value is None or not len(value)):
+        if is_chunk(key) and (value is None or not len(value)):
             raise ValueError("it is missing" if value is None else "it is empty")
         if self._manifest is None or value is None:
             return value
@@ -342,7 +342,7 @@ class CheckedStore(BoundedStore):
         seal = self._manifest.seal(key)
         if seal is None:
             if key not in self._manifest.files or byte_range is not None:
-                if _is_chunk(key):  # zarr would take what is not there for zeros
+                if is_chunk(key):  # zarr would take what is not there for zeros
                     raise ValueError("it is not in the manifest")
                 return None  # a file that somebody put there is no part of the store
             self._manifest.check_file(key, value.to_bytes())

@@ -8,6 +8,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import pairwise
 from types import NoneType
 from typing import Any
 
@@ -15,7 +16,6 @@ import numpy as np
 from dask.base import tokenize
 from scipy import sparse
 
-from rfcdask.data.columns import MOST_CHARACTERS
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DamagedStoreError, DataError, UnfinishedStoreError
 from rfcdask.data.layout import SPARSE_FORMAT, read_rows
@@ -34,9 +34,9 @@ from rfcdask.data.views import load_projection
 from rfcdask.execution.cluster import current_client
 from rfcdask.execution.executor import call_later, run_tasks
 from rfcdask.execution.progress import track
-from rfcdask.persist.chunks import check_expansion
+from rfcdask.persist.chunks import MOST_CHARACTERS, check_expansion
 from rfcdask.persist.files import NO_NAME
-from rfcdask.persist.untrusted import check_width, require_memory, shown_cause
+from rfcdask.persist.untrusted import check_width, parse_json, require_memory, shown_cause
 
 
 def open_dataset(
@@ -137,7 +137,7 @@ def _read_attrs(location: Location) -> tuple[bytes, dict[str, Any]]:
             "rfcdask.ingest."
         ) from shown_cause(error)
     with damage_as(f"{location}/zarr.json"):
-        document = json.loads(data)
+        document = parse_json(data)
         if document["node_type"] != "group":
             raise DataError(
                 f"{location} is a zarr array and no rfcdask store: pass it to rfcdask.ingest first."
@@ -304,9 +304,13 @@ def _check_values(reader: StoreReader, attrs: Mapping[str, Any]) -> None:
         raise ValueError(f"n_rows is {attrs['n_rows']}, but X has {sum(reader.sizes)} rows")
     labels = (str,) if reader.label_names is not None else (bool, int, float)
     if classes is not None and not (
-        _is_list(classes, labels) and classes and len(set(classes)) == len(classes)
+        _is_list(classes, labels) and classes and all(a < b for a, b in pairwise(classes))
     ):
-        raise ValueError("classes is no list of different labels")
+        raise ValueError("classes is no list of different labels, sorted")
+    if classes is not None and reader.n_targets is not None:
+        raise ValueError("several targets have no classes")
+    if classes is not None and np.asarray(classes, reader.label_dtype).tolist() != classes:
+        raise ValueError("classes are no labels of their type")
     if max(map(len, reader.label_names or ()), default=0) > MOST_CHARACTERS:
         raise ValueError(f"a class has more than {MOST_CHARACTERS:,} characters")
     if reader.label_names is not None and (reader.stored_label_dtype or "??")[1] not in "bui":
@@ -320,6 +324,8 @@ def _check_values(reader: StoreReader, attrs: Mapping[str, Any]) -> None:
             continue
         if not _is_list(values, kind):
             raise ValueError(f"{name} is no list of what columns have")
+        if kind is _NUMBER and not all(v is None or math.isfinite(v) for v in values):
+            raise ValueError(f"{name} holds what is not finite")
         if name != "columns_in_file" and len(values) != reader.n_columns:
             raise ValueError(f"{name} has {len(values)} values for {reader.n_columns} columns")
     for name, kinds in _OF_SOURCE.items():
@@ -353,6 +359,7 @@ _OF_COLUMNS = dict.fromkeys(("mean", "variance", "min", "max"), _NUMBER) | dict.
 _OF_SOURCE = {
     "label_name": (str, list, NoneType),
     "label_column": (int, list, NoneType),
+    "first_index": (int, NoneType),
     "source": (str, list, NoneType),
 }
 

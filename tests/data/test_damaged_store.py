@@ -407,6 +407,7 @@ def test_odd_arguments_of_a_data_set_are_named(tmp_path):
         (lambda: dataset.split(None), "test_size=None"),
         (lambda: dataset.project("a"), "n_components='a'"),
         (lambda: dataset.take_columns([9]), r"places=\[9\]"),
+        (lambda: dataset.take_columns([]), r"places=\[\]"),
         (lambda: dataset.take_columns(["a"]), "places='a'"),
     ):
         with pytest.raises(DataError, match=name):

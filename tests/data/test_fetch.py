@@ -404,3 +404,29 @@ def test_data_that_cannot_be_downloaded_are_asked_for(server, tmp_path, monkeypa
     wanted = r"adult needs a9a of https://www\.csie.*answers 404.*pass source="
     with pytest.raises(DataError, match=wanted):
         rf.fetch("adult", tmp_path / "a.zarr", part="train", cache=tmp_path)
+
+
+def test_a_store_of_other_rows_is_not_kept(server, tmp_path, monkeypatch):
+    """The same call again opened it, without a word."""
+    X, y = np.eye(60, 123, dtype=int), np.where(np.arange(60) % 3 == 0, 1, -1)
+    recipe = small(monkeypatch, "adult", server.url, {"train": 60, "test": 60})
+    known = f"{content_checksum([(X, y)]):016x}"
+    parts = {key: dataclasses.replace(p, content=known) for key, p in recipe.parts.items()}
+    changed = dataclasses.replace(recipe, parts=parts)
+    monkeypatch.setattr(datasets, "load_recipe", lambda asked: changed)
+    for rows, good in ((X[:, ::-1], False), (X[:, ::-1], False), (X, True)):
+        (tmp_path / "a9a").write_bytes(svmlight_text(rows, y))
+        if good:
+            rf.fetch("adult", tmp_path / "a.zarr", source=tmp_path / "a9a", cache=tmp_path)
+            continue
+        with pytest.raises(DataError, match=r"the rows are not those of adult .*was removed"):
+            rf.fetch("adult", tmp_path / "a.zarr", source=tmp_path / "a9a", cache=tmp_path)
+        assert not (tmp_path / "a.zarr").exists()
+    monkeypatch.setattr(datasets, "content_checksum", out_of_reach)
+    with pytest.raises(DataError, match="out of reach"):
+        rf.fetch("adult", tmp_path / "b.zarr", source=tmp_path / "a9a", cache=tmp_path)
+    assert rf.open_dataset(tmp_path / "b.zarr").shape == (60, 123)
+
+
+def out_of_reach(*_given):
+    raise DataError("out of reach")

@@ -14,7 +14,7 @@ from scipy import sparse
 from zarr.storage import MemoryStore
 
 import rfcdask as rf
-from rfcdask.data import DamagedStoreError
+from rfcdask.data import DamagedStoreError, DataError
 from rfcdask.data.layout import codecs
 from rfcdask.data.location import Location
 from rfcdask.data.manifest import KEY, Manifest, Seal, Shards, file_facts, seal_of
@@ -33,6 +33,8 @@ from rfcdask.data.manifest import KEY, Manifest, Seal, Shards, file_facts, seal_
         ("classes", ["a", "b"]),
         ("mean", ["a", "b", "c"]),
         ("variance", [["a"], 1, 2]),
+        ("variance", [10**400, 1, 2]),
+        ("mean", [float("nan"), 1, 2]),
         ("label_name", 3),
         ("label_column", "first"),
         ("source", []),
@@ -244,3 +246,37 @@ def test_rows_of_shards_that_are_wider_than_rows(tmp_path):
     array[:] = X
     sign(path, 16, 16)
     assert np.array_equal(rf.open_dataset(path).X.compute(), X)
+
+
+@pytest.mark.parametrize("classes", [[1, 0], [0, float("nan")], [float("nan")], [0, 2**70]])
+def test_classes_of_a_stranger_are_sorted_labels(tmp_path, classes):
+    path = tmp_path / "store"
+    rf.ingest((np.arange(30.0).reshape(10, 3), np.arange(10) % 2), path)
+    seal_with(path, "classes", classes)
+    with pytest.raises(DamagedStoreError, match=r"the metadata of .* damaged"):
+        rf.open_dataset(path)
+
+
+@pytest.mark.parametrize("classes", [[0], [0, 5], [1, 2]])
+def test_labels_that_are_no_class_are_not_counted_as_another(tmp_path, classes):
+    path = tmp_path / "store"
+    rf.ingest((np.arange(30.0).reshape(10, 3), np.arange(10) % 2), path)
+    seal_with(path, "classes", classes)
+    with pytest.raises(DamagedStoreError, match="labels that are none of its classes"):
+        rf.open_dataset(path).class_counts()
+
+
+def test_several_targets_have_no_classes(tmp_path):
+    path = tmp_path / "store"
+    rf.ingest((np.arange(30.0).reshape(10, 3), np.arange(20.0).reshape(10, 2) + 0.5), path)
+    seal_with(path, "classes", [0, 1])
+    with pytest.raises(DamagedStoreError, match="several targets have no classes"):
+        rf.open_dataset(path)
+
+
+def test_statistics_that_are_null(tmp_path):
+    path = tmp_path / "store"
+    rf.ingest(np.arange(30.0).reshape(10, 3), path)
+    seal_with(path, "mean", None)
+    with pytest.raises(DataError, match="no column statistics"):
+        rf.open_dataset(path).standardize()

@@ -58,6 +58,8 @@ _CHOICES = {
     "sparse": (True, False, "auto"),
     "compressor": COMPRESSORS,
 }
+WIDEST = 1_000_000
+"""Columns of dense rows unless more are asked for: their statistics are kept as text."""
 SPARSE_GAIN = 10
 """Sparse rows are stored as such where dense ones would take this many times their bytes."""
 
@@ -200,7 +202,7 @@ def ingest(
     if table is not None:
         options["table"] = table.to_json()
     client = current_client(client)
-    final = Location.of(dest, storage_options).followed()
+    final = Location.to_write(dest, storage_options)
     with destination_errors(final):
         _recover(final)
     of_source = ("task", "nan", "n_columns", "zero_based", "delimiter", "header", "project")
@@ -367,6 +369,8 @@ def _survey(
                 f"sparse=True: the rows of {name} are dense: give svmlight text, a CSR matrix of "
                 "scipy or a Dask array of such blocks, or leave sparse= out."
             )
+        if survey.n_columns > WIDEST:
+            _require_narrow(name, survey, asked)
         if survey.table is None and asked.columns not in (None, survey.names.columns):
             raise DataError(
                 f"{name} has no named columns to choose from: columns= is for CSV files with a "
@@ -381,6 +385,15 @@ def _survey(
     with destination_errors(journal.location):
         journal.save_survey(survey)
     return rows, survey
+
+
+def _require_narrow(name: str, survey: Survey, asked: SourceOptions) -> None:
+    """Refuse very many dense columns unasked: a file of a few bytes may declare as many zeros."""
+    if asked.n_columns is asked.project is None and not stays_sparse(survey, asked.sparse):
+        raise DataError(
+            f"{name} has {survey.n_columns:,} columns, and of dense rows more than {WIDEST:,} are "
+            f"not written unasked: pass project=, or n_columns={survey.n_columns} to have them so."
+        )
 
 
 def _look(rows: Source, asked: SourceOptions) -> tuple[Source, Survey]:

@@ -19,7 +19,13 @@ from zarr.storage import MemoryStore
 
 from rfcdask.data.columns import column_stats
 from rfcdask.data.errors import DataError, OutOfMemoryError
-from rfcdask.data.ingest.destination import BlockRecord, Journal, WritePlan, destination_errors
+from rfcdask.data.ingest.destination import (
+    NOT_READ,
+    BlockRecord,
+    Journal,
+    WritePlan,
+    destination_errors,
+)
 from rfcdask.data.layout import CSR_PARTS, Layout, canonical, create_arrays, encode_csr
 from rfcdask.data.location import Location
 from rfcdask.data.manifest import Seal, file_facts, seal_of, shard_key
@@ -123,7 +129,7 @@ def holds_block(location: Location, block: int, layout: Layout) -> bool:
             files = record.files.items()
             if all(file_facts(location.read(name)) == facts for name, facts in files):
                 return True
-    except (FileNotFoundError, ValueError):
+    except NOT_READ:
         pass
     Journal(location).forget(block)
     return False

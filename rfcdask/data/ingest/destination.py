@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,14 +18,14 @@ from zarr.storage import MemoryStore
 from rfcdask._version import __version__
 from rfcdask.data.columns import ColumnStats, merge_stats
 from rfcdask.data.errors import DamagedStoreError, DataError, StoreExistsError, UnreachableError
-from rfcdask.data.layout import FORMAT, SPARSE_FORMAT, Layout, create_arrays
+from rfcdask.data.layout import FORMAT, SPARSE_FORMAT, Layout, create_arrays, group_file
 from rfcdask.data.location import Location, reaching
 from rfcdask.data.manifest import KEY as MANIFEST
 from rfcdask.data.manifest import Manifest, Seal, Shards, file_facts
 from rfcdask.data.sources.base import Labels, Source, Survey
 from rfcdask.data.views import SparseProjection, draw_projection, save_projection
 from rfcdask.kernels.seeds import seed_of
-from rfcdask.persist.files import disk_errors, exclusive_lock, lock_path
+from rfcdask.persist.files import disk_errors, exclusive_lock, is_partial, lock_path
 from rfcdask.persist.untrusted import redacted, shown_cause
 
 FOLDER = ".ingest"
@@ -33,6 +33,8 @@ RUNS = f"{FOLDER}/runs"
 _BLOCKS = f"{FOLDER}/blocks"
 _SURVEY = f"{FOLDER}/survey.json"
 _REQUEST = f"{FOLDER}/request.json"
+NOT_READ = (FileNotFoundError, IsADirectoryError, ValueError)
+"""What reading a file of an interrupted ingest raises that is lost or damaged."""
 Files = dict[str, bytes]
 """Names of files within a store and what they hold."""
 
@@ -130,8 +132,8 @@ class Journal:
 
     def block(self, block: int) -> BlockRecord | None:
         """Return the record of a written block."""
-        found = self._load(_block_name(block))
-        return None if found is None else BlockRecord.from_json(found)
+        found: BlockRecord | None = self._load(_block_name(block), BlockRecord.from_json)
+        return found
 
     def forget(self, block: int) -> None:
         """Take back that a block is written."""
@@ -143,8 +145,8 @@ class Journal:
 
     def survey(self) -> Survey | None:
         """Return what the first look found, if it was finished."""
-        found = self._load(_SURVEY)
-        return None if found is None else Survey.from_json(found)
+        found: Survey | None = self._load(_SURVEY, Survey.from_json)
+        return found
 
     def save_request(self, request: IngestRequest) -> None:
         """Keep what was asked for, which the attributes of a finished store no longer say."""
@@ -152,7 +154,7 @@ class Journal:
 
     def request(self) -> Any:
         """Return what was asked for, if all of it is done."""
-        return self._load(_REQUEST)
+        return self._load(_REQUEST, dict)
 
     def clear(self) -> None:
         """Remove all records, and last the one that says which ingest is done."""
@@ -163,11 +165,13 @@ class Journal:
         text = json.dumps(value)
         self.location.write(name, json.dumps([zlib.crc32(text.encode()), text]).encode())
 
-    def _load(self, name: str) -> Any:
+    def _load(self, name: str, read: Callable[[Any], Any]) -> Any:
         try:
             mark, text = json.loads(self.location.read(name))
-            return json.loads(text) if zlib.crc32(text.encode()) == mark else None
-        except (FileNotFoundError, ValueError, TypeError, AttributeError):
+            return read(json.loads(text)) if zlib.crc32(text.encode()) == mark else None
+        except DataError:
+            raise
+        except (*NOT_READ, TypeError, AttributeError, LookupError, RecursionError):
             return None
 
 
@@ -241,7 +245,7 @@ def found_finished(location: Location, request: IngestRequest, *, overwrite: boo
             Journal(location).clear()
             return True
         raise StoreExistsError(f"{location} exists already: pass overwrite=True to replace it.")
-    if "request" not in attrs:
+    if not _is_request(attrs.get("request")):
         raise StoreExistsError(
             f"{location} holds a zarr group that is not ours: choose another destination, or pass "
             "overwrite=True to replace it."
@@ -287,7 +291,7 @@ def _attrs(location: Location) -> dict[str, Any] | None:
 
 def _refuse_other_files(location: Location) -> None:
     # Whatever overwrite says: a folder that is no zarr store was not put there by an ingest.
-    others = [name for name in location.names("") if not name.endswith(".partial")]
+    others = [name for name in location.names("") if not is_partial(name)]
     if others:
         raise StoreExistsError(
             f"{location} exists and is no zarr store ({others[0]} lies there): choose another "
@@ -295,12 +299,13 @@ def _refuse_other_files(location: Location) -> None:
         )
 
 
+def _is_request(found: Any) -> bool:
+    return isinstance(found, dict) and "source" in found and isinstance(found.get("options"), dict)
+
+
 def _is_same(before: Any, request: IngestRequest) -> bool:
-    return (
-        isinstance(before, dict)
-        and before.get("options") == request.options
-        and _is_same_source(before.get("source"), request.source)
-    )
+    same = _is_request(before) and before["options"] == request.options
+    return same and _is_same_source(before["source"], request.source)
 
 
 def _is_same_source(before: Any, now: Any) -> bool:
@@ -323,28 +328,20 @@ def begin(
     location: Location, request: IngestRequest, random_state: Any, *, drawn: bool
 ) -> tuple[int | None, int]:
     """Mark the store as unfinished, or take it up again; return the seed and the mark."""
+    location.sweep_partial_files()
     attrs = _attrs(location) if location.exists() else None
     if attrs is not None:
-        location.sweep_partial_files()
         return attrs["seed"], attrs["check"]
     seed = seed_of(random_state) if drawn else None
     attrs = {"format": FORMAT, "complete": False, "request": asdict(request), "seed": seed}
     mark = _check_of(attrs)
-    location.write("zarr.json", _group_file(attrs | {"check": mark}))
+    location.write("zarr.json", group_file(attrs | {"check": mark}))
     return seed, mark
 
 
 def _check_of(attrs: dict[str, Any]) -> int:
     kept = {name: value for name, value in attrs.items() if name != "check"}
     return zlib.crc32(json.dumps(kept, sort_keys=True).encode())
-
-
-def _group_file(attrs: dict[str, Any]) -> bytes:
-    """Return the file of a zarr group with these attributes."""
-    kept: dict[str, Any] = {}
-    zarr.create_group(store=MemoryStore(kept), zarr_format=3, attributes=attrs)
-    data: bytes = kept["zarr.json"].to_bytes()
-    return data
 
 
 def prepare(plan: WritePlan, request: IngestRequest, inherited: SparseProjection | None) -> Files:
@@ -415,7 +412,7 @@ def finish(
         **_row_attributes(records),
     }
     plan.location.sweep_partial_files()
-    root = _group_file(attrs)
+    root = group_file(attrs)
     facts = {name: file_facts(data) for name, data in (files | {"zarr.json": root}).items()}
     for record in records:
         facts |= record.files

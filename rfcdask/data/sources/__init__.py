@@ -7,7 +7,7 @@ import re
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ from rfcdask.data.store import open_location
 from rfcdask.execution.executor import compute
 from rfcdask.kernels.arrays import as_csr, check_sparse, is_sparse
 from rfcdask.persist.chunks import check_zarr
-from rfcdask.persist.untrusted import shown_cause
+from rfcdask.persist.untrusted import check_zip, shown_cause
 
 FORMATS = ("svmlight", "csv", "parquet", "npy", "npz", "zarr")
 SUFFIXES = {
@@ -79,14 +79,11 @@ def opened_source(source: Any, format: str | None, label: Any) -> Iterator[Sourc
         raise DataError(f"format={format!r} is not one of {FORMATS}.")
     listed = source if isinstance(source, list | tuple) else [source]
     remote = [path for path in listed if isinstance(path, str) and is_url(path)]
-    with (
-        reaching(remote[0] if remote else ""),
-        tempfile.TemporaryDirectory(prefix="rfcdask-") as folder,
-    ):
-        yield _open(source, format, label, folder)
+    with reaching(remote[0] if remote else ""), ExitStack() as unpacked:
+        yield _open(source, format, label, unpacked)
 
 
-def _open(source: Any, format: str | None, label: Any, folder: str) -> Source:
+def _open(source: Any, format: str | None, label: Any, unpacked: ExitStack) -> Source:
     if isinstance(source, Dataset):
         return _from_dataset(source, label)
     source = _unwrapped(source)
@@ -100,7 +97,7 @@ def _open(source: Any, format: str | None, label: Any, folder: str) -> Source:
     kinds = {format or detect_format(path) for path in paths}
     if len(kinds) > 1:
         raise DataError(f"the files have different formats {sorted(kinds)}: pass format=.")
-    return _from_files(paths, kinds.pop(), label, folder)
+    return _from_files(paths, kinds.pop(), label, unpacked)
 
 
 def _unwrapped(source: Any) -> Any:
@@ -139,10 +136,11 @@ def _from_frame(frame: Any, label: Any) -> Source:
     return FrameRows(frame, None if own else label)
 
 
-def _from_files(paths: list[str], kind: str, label: Any, folder: str) -> Source:
+def _from_files(paths: list[str], kind: str, label: Any, unpacked: ExitStack) -> Source:
     if kind in _FILE_SOURCES:
         return _FILE_SOURCES[kind](paths)
     if kind == "npz":
+        folder = unpacked.enter_context(tempfile.TemporaryDirectory(prefix="rfcdask-"))
         pairs = (_npz_pair(_here(path), label, f"{folder}/{i}") for i, path in enumerate(paths))
         return ArrayRows(tuple(pairs))
     if kind == "npy":
@@ -309,6 +307,7 @@ def _with_labels(rows: list[Any], label: Any) -> tuple[Pair, ...]:
 def _npz_pair(path: str, label: Any, folder: str) -> Pair:
     place = folder, file_facts(path)
     with faults_of(path, ".npz archive"), zipfile.ZipFile(path) as archive:
+        check_zip(archive)
         if min((info.header_offset for info in archive.infolist()), default=0):
             # An archive behind other bytes: numpy takes such a file for a pickle.
             raise ValueError("it does not begin with an array")
@@ -385,6 +384,10 @@ def open_zarr(place: Location) -> Any:
 
 def _zarr_pair(place: Location, group: Any, label: Any) -> Pair:
     with faults_of(str(place), "zarr group"):
-        names = sorted(group.array_keys())
+        if group.metadata.consolidated_metadata is not None:
+            names = sorted(group.array_keys())
+        else:  # one by one: of two that are damaged, zarr leaves an error to asyncio
+            found = place.names("")
+            names = [name for name in found if isinstance(group.get(name), zarr.Array)]
     X, y = _choose_arrays(str(place), names, label, _X_NAMES[:3], _Y_NAMES[:1])
     return ZarrMember(place, X), None if y is None else ZarrMember(place, y)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import math
 import shutil
 import zipfile
@@ -21,7 +22,7 @@ from scipy import sparse
 from rfcdask.data.errors import DataError, faults_of
 from rfcdask.data.layout import csr_row_bytes
 from rfcdask.data.location import Location
-from rfcdask.data.manifest import BoundedStore
+from rfcdask.data.manifest import BoundedStore, is_chunk
 from rfcdask.data.sources.base import BATCH_BYTES, Batch, Source, SourceOptions, Survey, Tally
 from rfcdask.data.sources.text import file_facts
 from rfcdask.execution.progress import track
@@ -37,7 +38,7 @@ from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import check_width, faults_as
 
 NPY_HEADER = 2**16
-_MANY_CHUNKS = 100_000
+_MANY_CHUNKS, _MOST_TARGETS = 100_000, 100_000
 
 
 class Handle(ABC):
@@ -160,7 +161,8 @@ class NpyRows:
 
 
 def _map_file(name: str, shown: str) -> Any:
-    with faults_of(shown, ".npy file of numbers or text"):
+    with faults_of(shown, ".npy file of numbers or text"), open(name, "rb") as file:
+        _npy_bytes(file)
         return np.lib.format.open_memmap(name, mode="r")  # refuses Python objects
 
 
@@ -257,14 +259,13 @@ class CsrFile(Handle):
 
 def _npy_bytes(file: Any) -> int:
     """Return how many bytes of values the header of a .npy file declares."""
-    version = np.lib.format.read_magic(file)
-    readers = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
+    head = io.BytesIO(file.read(NPY_HEADER))  # numpy reads as many bytes as a header says it has
+    form = np.lib.format
+    readers = {(1, 0): form.read_array_header_1_0, (2, 0): form.read_array_header_2_0}
+    version = form.read_magic(head)
     if version not in readers:
         raise ValueError(f"version {version} of the format holds records")
-    shape, _, dtype = readers[version](file)
+    shape, _, dtype = readers[version](head)
     return math.prod(shape) * int(dtype.itemsize)
 
 
@@ -293,7 +294,9 @@ class ZarrMember(Handle):
         with faults_of(self.name, "zarr array of numbers or text"):
             check_expansion(array.nbytes, lambda: int(array.nbytes_stored()))
             if array.nchunks > _MANY_CHUNKS:  # each is looked for: half a second a thousand
-                stored = array.nchunks_initialized
+                # Counted by files: zarr would look for every chunk that is declared.
+                files = sum(map(is_chunk, self.location.sizes(self.member)))
+                stored = files * math.prod(array.shards or array.chunks) // math.prod(array.chunks)
                 if array.nchunks > 100 * stored:
                     raise ValueError(f"it declares {array.nchunks:,} chunks and has {stored:,}")
             if (size := row_bytes(array)) > CHUNK_BYTES:
@@ -412,8 +415,9 @@ def check_pair(name: str, X: Any, label_name: str, y: Any) -> None:
         raise DataError(f"{label_name} holds {y.dtype}: labels are numbers or text.")
     if y.dtype.kind == "f" and y.dtype.itemsize > 8:
         raise DataError(f"{label_name} holds {y.dtype}: use y.astype(float).")
-    if len(y.shape) not in (1, 2) or 0 in y.shape[1:]:
-        raise DataError(f"{label_name} has shape {tuple(y.shape)}: one label per row is needed.")
+    if len(y.shape) not in (1, 2) or not all(0 < n <= _MOST_TARGETS for n in y.shape[1:]):
+        shape, most = tuple(y.shape), f"one label per row is needed, or up to {_MOST_TARGETS:,}"
+        raise DataError(f"{label_name} has shape {shape}: {most} targets.")
     if len(y.shape) == 2 and y.shape[1] > 1 and y.dtype.kind not in "biuf":
         raise DataError(
             f"{label_name} has shape {tuple(y.shape)} and holds {y.dtype}: several targets must be "

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from rfcdask.data.views import SparseProjection
 
-
 BATCH_BYTES = 8 * 2**20
 LARGEST_EXACT = 2.0**53
 TASKS = ("auto", "classification", "regression")
@@ -69,8 +68,7 @@ class Labels:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Labels:
         """Rebuild what `dataclasses.asdict` made plain."""
-        classes = data["classes"]
-        kept = None if classes is None else tuple(classes)
+        kept = None if data["classes"] is None else tuple(data["classes"])
         return cls(data["dtype"], kept, data["text"], data.get("targets"))
 
 
@@ -149,9 +147,11 @@ class LabelTally:
         classes = tuple(sorted(self.distinct))
         if self.text:
             return Labels(np.min_scalar_type(len(classes) - 1).str, classes, text=True)
-        if dtype is None and self.whole:
-            return Labels(np.dtype(np.int64).str, tuple(int(value) for value in classes))
-        return Labels(np.dtype(dtype or np.float64).str, classes)
+        kind = np.dtype(np.int64 if dtype is None and self.whole else dtype or np.float64)
+        kept = tuple(kind.type(value).item() for value in classes)
+        if kept != classes:  # whole numbers in one file, which floats in another make floats
+            self._require_exact(name)
+        return Labels(kind.str, kept)
 
     def _conclude_targets(self, name: str, task: str, dtype: Any, label: Sequence[str]) -> Labels:
         """Take several targets, which are numbers: of classes there is one label."""
@@ -168,7 +168,7 @@ class LabelTally:
         return Labels(kind.str, None, targets=len(self.targets))
 
     def _require_exact(self, name: str) -> None:
-        """Refuse numbers in text that float64 may have rounded to the class beside them."""
+        """Refuse numbers that float64 may have rounded, or rounds, to the class beside them."""
         large = [value for value in self.distinct if abs(value) >= 2.0**53]
         if large:
             raise DataError(

@@ -31,8 +31,10 @@ from rfcdask.data.sources.text import (
     FileSource,
     between,
     file_size,
+    is_number,
     open_text,
     python_float,
+    require_utf8,
     stream_lines,
 )
 from rfcdask.execution.progress import track
@@ -298,8 +300,7 @@ def _data_lines(path: str, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
     """Yield the number and the fields of each line below the header; blank lines count as lines."""
     pieces = (text.tobytes().decode("utf-8", "replace") for text in stream_lines(path))
     lines = (line for piece in pieces for line in io.StringIO(piece, newline=""))
-    reader = csv.reader(lines, delimiter=dialect.delimiter)
-    skip = dialect.header
+    reader, skip = csv.reader(lines, delimiter=dialect.delimiter), dialect.header
     try:
         for fields in reader:
             if fields and not skip:
@@ -363,6 +364,7 @@ def sniff(
 def _first_lines(path: str) -> list[str]:
     with open_text(path) as file:
         data = file.read(SAMPLE_BYTES)
+        require_utf8(path, data)
         if not _has_line(data):  # many columns
             data += file.read(READ_BYTES - len(data))
     if len(data) == READ_BYTES and not _has_line(data):
@@ -439,12 +441,3 @@ def _names_label(rows: list[list[str]]) -> bool:
         and all(row[place : place + 1] != [name] for row in rows[1:])
         for place, name in enumerate(rows[0])
     )
-
-
-def is_number(text: str) -> bool:
-    """Whether a field reads as a number."""
-    try:
-        python_float(text)
-    except ValueError:
-        return False
-    return True

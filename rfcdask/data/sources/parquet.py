@@ -20,9 +20,11 @@ from rfcdask.data.sources.base import (
     SourceOptions,
     Survey,
     Tally,
+    is_text,
 )
 from rfcdask.data.sources.text import FileSource, between, open_file
 from rfcdask.execution.progress import track
+from rfcdask.kernels.arrays import Array
 from rfcdask.persist.untrusted import require_plain
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
@@ -101,32 +103,54 @@ class ParquetFiles(FileSource):
         with faults_of(path, "Parquet file"):
             yield from map(self._arrays, read_parquet(path, wanted, max(1, BATCH_BYTES // width)))
 
-    def _require_exact(self, columns: dict[str, Any], names: list[str]) -> None:
-        """Refuse whole numbers that a missing value beside them would round."""
-        if self.dtype.kind == "f" and names == self.features:
-            return  # the store holds floats in any case
-        for name in names:
-            if _is_beyond_floats(columns[name]):
-                raise DataError(
-                    f"{self.paths[0]}: column {name!r} holds whole numbers beyond 2**53, which are "
-                    "not read exactly where values are missing: fill or drop the rows with missing "
-                    "values first, or write that column as float64."
-                )
-
     def _arrays(self, batch: Any) -> Batch:
         columns = {name: batch.column(name) for name in batch.schema.names}
         holes = any(columns[name].null_count for name in self.features)
-        if holes:  # one missing value makes floats of all columns
-            self._require_exact(columns, self.features)
-        own = label_names(self.label)
-        self._require_exact(columns, [name for name in own if columns[name].null_count])
+        if holes and self.dtype.kind != "f":  # one missing value makes floats of all columns
+            for name in self.features:
+                _require_exact(self.paths[0], name, columns[name])
         dtype = np.result_type(self.dtype, np.float32) if holes else self.dtype
         X = np.empty((batch.num_rows, len(self.features)), dtype)
         for place, name in enumerate(self.features):
             X[:, place] = columns[name].to_numpy(zero_copy_only=False)
-        found = [np.asarray(columns[name].to_numpy(zero_copy_only=False)) for name in own]
-        y = found[0] if len(found) == 1 else np.column_stack(found) if found else None
-        return Batch(X, y.astype(object) if y is not None and y.dtype.kind in "UST" else y)
+        return Batch(X, label_columns(self.paths[0], batch, self.label))
+
+
+def label_columns(where: str, block: Any, label: Label) -> Array | None:
+    """Return the labels of a block, of several targets as columns of numbers."""
+    names = label_names(label)
+    found = [_label_values(where, name, block.column(name)) for name in names]
+    if len(found) < 2:
+        return found[0] if found else None
+    for name, values in zip(names, found, strict=True):
+        if is_text(values):
+            raise several_are_numbers(where, name)
+    return np.column_stack(found)
+
+
+def _label_values(where: str, name: str, column: Any) -> Array:
+    """Return labels as numpy has them: numbers, NaN where they are missing, or text as objects."""
+    import pyarrow as pa
+
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if column.null_count and pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())  # else they would be objects, and so text
+    if column.null_count:
+        _require_exact(where, name, column)
+    found = np.asarray(column.to_numpy(zero_copy_only=False))
+    return found.astype(object) if found.dtype.kind in "UST" else found
+
+
+def _require_exact(where: str, name: str, column: Any) -> None:
+    """Refuse whole numbers that a missing value beside them would round."""
+    if _is_beyond_floats(column):
+        raise DataError(
+            f"{where}: column {name!r} holds whole numbers beyond 2**53, which are not read "
+            "exactly where values are missing: fill or drop the rows with missing values first, or "
+            "write that column as float64."
+        )
 
 
 def _is_beyond_floats(column: Any) -> bool:
@@ -247,6 +271,7 @@ def check_label(schemas: dict[str, Any], label: Label) -> None:
                     raise several_are_numbers(path, name)
         return
     texts: dict[bool, str] = {}
+    digits: dict[int, str] = {}
     for path, schema in schemas.items():
         kind = schema.field(label).type
         if not _is_label(kind):
@@ -255,11 +280,19 @@ def check_label(schemas: dict[str, Any], label: Label) -> None:
                 "it as one of them, or choose another label column."
             )
         texts.setdefault(numpy_type(kind) is None, path)
+        if hasattr(kind, "scale"):
+            digits.setdefault(kind.scale, path)
     if len(texts) > 1:
         first, other = texts.values()
         raise DataError(
             f"the label {label!r} is text in one file and a number in another ({first}, {other}): "
             "write it in one way."
+        )
+    if len(digits) > 1:  # classes are the text of decimals: 1.5 and 1.50 would be two
+        first, other = list(digits.values())[:2]
+        raise DataError(
+            f"the label {label!r} is a decimal with more digits in one file than in another "
+            f"({first}, {other}): write it in one way."
         )
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
+from rfcdask.data.columns import Names
 from rfcdask.data.errors import DataError
 from rfcdask.data.sources.base import Batch, SourceOptions, Survey, Tally
 from rfcdask.data.sources.text import (
@@ -112,9 +113,9 @@ class SvmlightFiles(FileSource):
         if options.label is not False:
             labels = tally.labels.conclude(name, options.task)
         details = {"pieces": pieces, "first_index": first, "n_columns": n_columns}
-        bad, n_values = tally.bad_rows, tally.n_values
+        bad, names, n_values = tally.bad_rows, Names(first_index=first), tally.n_values
         survey = Survey(
-            tally.n_rows, n_columns, tally.dtype(), labels, bad, details, n_values=n_values
+            tally.n_rows, n_columns, tally.dtype(), labels, bad, details, names, n_values
         )
         self.adopt(survey)
         return survey

@@ -16,7 +16,6 @@ from rfcdask.data.columns import (
     choose_columns,
     label_names,
     quoted,
-    several_are_numbers,
 )
 from rfcdask.data.errors import DataError, NotNumbersError
 from rfcdask.data.sources.arrays import ArrayRows, InMemory
@@ -27,17 +26,17 @@ from rfcdask.data.sources.base import (
     Survey,
     Tally,
     is_missing,
-    is_text,
 )
 from rfcdask.data.sources.csv import Dialect, TableColumns, find_line, labels_of_text, read_csv
 from rfcdask.data.sources.parquet import (
     check_label,
     common_type,
+    label_columns,
     numpy_type,
     parquet_schema,
     read_parquet,
 )
-from rfcdask.data.tables import Choices, TableSpec
+from rfcdask.data.tables import Choices, TableSpec, value_errors
 from rfcdask.data.tables.encode import (
     BATCH_ROWS,
     arrow_blocks,
@@ -46,10 +45,8 @@ from rfcdask.data.tables.encode import (
     encode,
     frame_names,
     is_dask_frame,
-    one_chunk,
     summarize_columns,
     to_arrow,
-    value_errors,
 )
 from rfcdask.data.tables.summary import (
     Decided,
@@ -243,7 +240,7 @@ class Table(Source):
     def _labels(self, part: Any, block: Any) -> Array | None:
         if part.from_text:
             return labels_of_text(part.name, block, self.label, self.text_labels)
-        return _label_columns(part.name, block, self.label)
+        return label_columns(part.name, block, self.label)
 
     def _look(self, options: SourceOptions, *, learn: bool) -> tuple[Tally, dict[str, Summary]]:
         """Go over all rows: learn from those that stay, and note those that do not."""
@@ -349,7 +346,7 @@ class FrameRows(Source):
         y = None
         if names.label is not None:
             check_label({"the frame": schema}, names.label)
-            y = InMemory(_label_columns("the frame", self.frame, names.label), "y")
+            y = InMemory(label_columns("the frame", self.frame, names.label), "y")
         self._plain = ArrayRows(((InMemory(X, "the frame"), y),))
 
     def narrowed(self, start: int, stop: int) -> Any:
@@ -379,26 +376,6 @@ def _with_labels(frame: Any, name: str, labels: Any) -> Any:
 def _number_values(column: Any) -> Array:
     """Return a column of numbers, NaN where they are missing."""
     return np.asarray((column.cast(pa.float64()) if column.null_count else column).to_numpy())
-
-
-def _label_columns(where: str, block: Any, label: Label) -> Array | None:
-    """Return the labels of a block, of several targets as columns of numbers."""
-    found = [_label_values(block.column(name)) for name in label_names(label)]
-    if len(found) < 2:
-        return found[0] if found else None
-    for name, values in zip(label_names(label), found, strict=True):
-        if is_text(values):
-            raise several_are_numbers(where, name)
-    return np.column_stack(found)
-
-
-def _label_values(column: Any) -> Array:
-    """Return a column of labels as numpy has them: numbers, or text as objects."""
-    column = one_chunk(column)
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    found = np.asarray(column.to_numpy(zero_copy_only=False))
-    return found.astype(object) if found.dtype.kind in "UST" else found
 
 
 class Unlabelled:

@@ -15,6 +15,7 @@ import bz2
 import io
 import lzma
 import zipfile
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -34,6 +35,7 @@ from rfcdask.persist.untrusted import faults_as
 PIECE_BYTES = 4 * 2**20
 PACKED_BYTES = 2**16
 """Bytes of a compressed file that are unpacked at once."""
+_UNREADABLE = (".zst", ".zstd", ".lz4", ".snappy", ".sz")
 LINE_BYTES = 64 * 2**20
 """Most bytes of a line: a line is held in memory whole, and what has none may have no end."""
 
@@ -74,7 +76,13 @@ def is_compressed(path: str) -> bool:
 
 def _packing(path: str) -> str | None:
     """Return how a file is packed, by its name: that of the file and not of an archive around."""
-    found: str | None = infer_compression(split_chain(path)[1])
+    name = split_chain(path)[1]
+    if name.lower().endswith(_UNREADABLE):
+        raise DataError(
+            f"{path} is packed in a way that is not read, as not every reader of it finds out "
+            "when a file is cut short: unpack it, or pack it as gz, bz2 or xz."
+        )
+    found: str | None = infer_compression(name)
     return found
 
 
@@ -132,6 +140,15 @@ def _endless(path: str) -> DataError:
         f"{path} has a line of more than {LINE_BYTES // 2**20} MB, the most that is read: give "
         "text with one row per line, or pass format= if it is no text."
     )
+
+
+def require_utf8(path: str, head: bytes) -> None:
+    """Refuse text in UTF-16 or UTF-32, whose every other byte is zero, as Excel writes it."""
+    if head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or 3 * head.count(0) > len(head):
+        raise DataError(
+            f"{path} holds zero bytes as text in UTF-16 does, and text is read as UTF-8: write it "
+            "as UTF-8, as iconv -f UTF-16 -t UTF-8 does."
+        )
 
 
 @contextmanager
@@ -224,6 +241,15 @@ def python_float(text: str | bytes) -> float:
     if (b"_" if isinstance(text, bytes) else "_") in text:  # type: ignore[operator]
         raise ValueError(text)
     return float(text)
+
+
+def is_number(text: str) -> bool:
+    """Whether a field reads as a number."""
+    try:
+        python_float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def count_lines(path: str, stop: int) -> int:

@@ -107,3 +107,23 @@ def test_odd_seeds_are_refused_by_name(value: Any) -> None:
     for call in calls:
         with pytest.raises(ValueError, match="random_state"):
             call()
+
+
+@pytest.mark.parametrize("dest", ["/", "//", "file:///", "memory://", "memory:///", "s3://"])
+def test_all_of_a_file_system_is_no_destination(tmp_path, monkeypatch, dest):
+    """They were taken for a folder in the current one."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="is all of a file system and no place in it: name a"):
+        rf.ingest(np.eye(3), dest)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["run[1].zarr", "run?.zarr", "run*"])
+def test_a_pattern_behind_a_url_removes_nothing(name):
+    """File systems of fsspec find what they remove by patterns, which fit other stores too."""
+    other = f"memory://patterns-{len(name)}/run1.zarr"
+    rf.ingest(np.eye(3), other)
+    for overwrite in (False, True):
+        with pytest.raises(DataError, match=r"holds '\*', '\?' or '\[', by which .*: choose a"):
+            rf.ingest(np.eye(2), other.replace("run1.zarr", name), overwrite=overwrite)
+    assert rf.open_dataset(other).shape == (3, 3)

@@ -11,7 +11,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -477,3 +479,111 @@ def test_archives_are_unpacked_where_they_are_removed(tmp_path, monkeypatch):
         list(rows.read(0, 40))
         assert list((tmp_path / "scratch").rglob("*"))
     assert not list((tmp_path / "scratch").rglob("*"))
+
+
+X_CUT, Y_CUT = np.arange(400.0).reshape(100, 4), np.arange(100) % 2
+
+
+def begun(monkeypatch, dest: Path) -> Path:
+    """Break an ingest off after two blocks, and return its folder."""
+    whole = blocks.WriteBlock.__call__
+
+    def broken(self, block, X, y):
+        if block > 1:
+            raise RuntimeError("broken off")
+        whole(self, block, X, y)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(blocks.WriteBlock, "__call__", broken)
+        with pytest.raises(RuntimeError, match="broken off"):
+            rf.ingest((X_CUT, Y_CUT), dest, block_size=800)
+    return dest
+
+
+@pytest.mark.parametrize("name", [".ingest", "X", "X/c/0"])
+def test_nothing_is_written_or_removed_through_a_link(tmp_path, monkeypatch, name):
+    place = begun(monkeypatch, tmp_path / "a.zarr")
+    other = tmp_path / "other"
+    (place / name).rename(other)
+    (other / "runs").mkdir()
+    (other / "runs" / "mine").write_text("mine")
+    (place / name).symlink_to(other)
+    before = tree_bytes(other)
+    with pytest.raises(DataError, match=rf"{name} is a link, .* remove .*a\.zarr, and call"):
+        rf.ingest((X_CUT, Y_CUT), place, block_size=800)
+    assert tree_bytes(other) == before
+    shutil.rmtree(place)  # as the message says
+    assert rf.ingest((X_CUT, Y_CUT), place, block_size=800).shape == (100, 4)
+
+
+def test_a_link_in_the_place_of_the_new_store_is_refused(tmp_path):
+    rf.ingest((X_CUT, Y_CUT), tmp_path / "a.zarr")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "a.zarr.unfinished").symlink_to(tmp_path / "mine")
+    with pytest.raises(DataError, match=r"a\.zarr\.unfinished is a link"):
+        rf.ingest((X_CUT + 1, Y_CUT), tmp_path / "a.zarr", overwrite=True)
+    assert not list((tmp_path / "mine").iterdir())
+
+
+def test_unfinished_files_of_others_stay(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    film = tmp_path / "mine" / "film.mkv.partial"
+    film.write_text("film")
+    with pytest.raises(DataError, match=r"is no zarr store \(film"):
+        rf.ingest((X_CUT, Y_CUT), tmp_path / "mine")
+    place = begun(monkeypatch, tmp_path / "a.zarr")
+    film.rename(place / film.name)
+    ours = place / "X" / f"zarr.json.{'0' * 32}.partial"
+    ours.write_text("{")
+    rf.ingest((X_CUT, Y_CUT), place, block_size=800)
+    assert (place / film.name).read_text() == "film"
+    assert not ours.exists()
+
+
+def record_of(value) -> bytes:
+    text = json.dumps(value)
+    return json.dumps([zlib.crc32(text.encode()), text]).encode()
+
+
+@pytest.mark.parametrize("name", ["survey.json", "blocks/000000.json"])
+@pytest.mark.parametrize(
+    "data", [b"[" * 100_000, record_of({"names": 1}), None], ids=["deep", "odd", "dir"]
+)
+def test_a_strange_record_counts_as_none(tmp_path, monkeypatch, name, data):
+    place = begun(monkeypatch, tmp_path / "a.zarr")
+    record = place / ".ingest" / name
+    record.unlink()
+    if data is not None:
+        record.write_bytes(data)
+    elif name.startswith("blocks"):
+        record.mkdir()
+    found = rf.ingest((X_CUT, Y_CUT), place, block_size=800)
+    assert np.array_equal(found.X.compute(), X_CUT)
+
+
+def test_a_folder_in_the_place_of_a_shard_is_said(tmp_path, monkeypatch):
+    place = begun(monkeypatch, tmp_path / "a.zarr")
+    (place / "X/c/0/0").unlink()
+    (place / "X/c/0/0").mkdir()
+    with pytest.raises(DataError, match="Is a directory"):
+        rf.ingest((X_CUT, Y_CUT), place, block_size=800)
+
+
+def test_a_strange_request_is_none_of_ours(tmp_path, monkeypatch):
+    place = begun(monkeypatch, tmp_path / "a.zarr")
+    strange = {"attributes": {"request": {}, "complete": False}}
+    edit_json(place / "zarr.json", lambda document: document.update(strange))
+    with pytest.raises(DataError, match="holds a zarr group that is not ours"):
+        rf.ingest((X_CUT, Y_CUT), place, block_size=800)
+
+
+def test_only_archives_take_a_temporary_folder(tmp_path, monkeypatch):
+    """A process that is killed leaves it."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    np.save(tmp_path / "a.npy", X_CUT)
+    np.savez(tmp_path / "a.npz", X=X_CUT)
+    for name, folders in (("a.npy", 0), ("a.npz", 1)):
+        with opened_source(tmp_path / name, None, None):
+            assert len(list((tmp_path / "temporary").iterdir())) == folders
+    assert not list((tmp_path / "temporary").iterdir())

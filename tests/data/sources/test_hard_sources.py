@@ -372,3 +372,49 @@ def test_labels_are_put_beside_a_lazy_frame_as_the_refusal_says(tmp_path: Path) 
     labelled = frame.assign(label=da.from_array(Y, chunks=(chunks,)))
     found = rf.ingest(labelled, tmp_path / "o.zarr", label="label")
     np.testing.assert_array_equal(found.y.compute(), Y)
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_labels_of_parquet_with_gaps_stay_what_they_are(text: bool, tmp_path: Path) -> None:
+    """Where a label is missing, numpy makes objects of booleans, and rounds large numbers."""
+    paths = [str(tmp_path / f"{name}.parquet") for name in "ab"]
+    more = {"t": ["u", "v", "u", "v"]} if text else {}
+    for path, labels in zip(paths, ([True, None, False, True], [True] * 4), strict=True):
+        pq.write_table(pa.table({"x": [1.0, 2.0, 3.0, 4.0], **more, "y": labels}), path)
+    read = rf.ingest(paths, tmp_path / "o.zarr", nan="drop-unlabelled")
+    assert read.attrs["classes"] == [False, True]
+    assert read.y.compute().tolist() == [True, False, *[True] * 5]
+
+    large = pa.array([2**53, 2**53 + 1, None, 5])
+    pq.write_table(pa.table({"x": [1.0, 2.0, 3.0, 4.0], **more, "y": large}), paths[0])
+    with pytest.raises(DataError, match=r"'y' holds whole numbers beyond 2\*\*53"):
+        rf.ingest(paths[0], tmp_path / "large.zarr", nan="drop-unlabelled")
+
+
+def test_classes_that_the_files_together_cannot_keep_apart_are_refused(tmp_path: Path) -> None:
+    paths = [str(tmp_path / f"{name}.parquet") for name in "ab"]
+    kinds: list[list[Any]] = [
+        [pa.array([2**53, 2**53 + 1], pa.uint64()), pa.array([2**53, 2**53 + 1], pa.int64())],
+        [pa.array([1, 2], pa.decimal128(5, 1)), pa.array([1, 2], pa.decimal128(5, 2))],
+    ]
+    for labels, said in zip(kinds, ("so many digits", "decimal with more digits"), strict=True):
+        for path, y in zip(paths, labels, strict=True):
+            pq.write_table(pa.table({"x": [1.0, 2.0], "y": y}), path)
+        with pytest.raises(DataError, match=said):
+            rf.ingest(paths, tmp_path / "o.zarr")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("label", [None, False])
+def test_text_in_utf16_is_said_to_be(encoding: str, label: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("a,b,y\n1,2,0\n3,4,1\n".encode(encoding))
+    with pytest.raises(DataError, match=r"a\.csv .* UTF-16 .* write it as UTF-8"):
+        rf.ingest(path, tmp_path / "o.zarr", label=label)
+
+
+@pytest.mark.parametrize("name", ["a.csv.zst", "a.svm.zst", "a.csv.lz4"])
+def test_packing_that_hides_a_cut_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"(\xb5/\xfd" + bytes(range(60)))
+    with pytest.raises(DataError, match="unpack it, or pack it as gz, bz2 or xz"):
+        rf.ingest(tmp_path / name, tmp_path / "o.zarr")

@@ -28,6 +28,8 @@ from rfcdask.data.sources.parquet import read_parquet
 
 X = np.arange(40.0).reshape(10, 4)
 Y = np.arange(10) % 2
+# As much as it says was read: 1 MB of packed spaces took 3 GB.
+LONG_HEADER = b"\x93NUMPY\x02\x00" + (2**17).to_bytes(4, "little") + b" " * 2**17
 PACK = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
 
@@ -209,6 +211,7 @@ def npz(**members: bytes) -> bytes:
         (npy((2, 2), bytes(64))[:40], "no .npy file"),
         (b"\x93NUMPY\x01\x00\x08\x00{'a': (\n", "no .npy file"),
         (npz(**{"X.npy": npy((2, 4), bytes(64))}), "no .npy file"),
+        (LONG_HEADER, "expected 131072 bytes got 65524"),
     ],
 )
 def test_damaged_npy_files_are_named(tmp_path, content, words):
@@ -226,10 +229,23 @@ def test_damaged_npy_files_are_named(tmp_path, content, words):
         (npz(**{"X.npy": npy((2, 4), bytes(64))})[:-30], "no .npz archive"),
         (b"no archive", "no .npz archive"),
         (npz(**{"X.npy": b"\x93NUMPX" + bytes(64)}), "is no .npy file"),
+        (npz(**{"X.npy": LONG_HEADER}), "expected 131072 bytes got 65524"),
     ],
 )
 def test_damaged_npz_files_are_named(tmp_path, content, words):
     refused(tmp_path, "a.npz", content, words)
+
+
+@pytest.mark.parametrize("name", ["{}/a.npz", "zip://a.csv::{}/a.zip"])
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_archives_are_packed_by_deflate(tmp_path, name, method):
+    """Other decoders unpack all at once: 2 kB of zeros took 4 GB."""
+    source = name.format(tmp_path)
+    with zipfile.ZipFile(tmp_path / f"a.{source[-3:]}", "w", method) as archive:
+        archive.writestr("X.npy", npy((2, 4), bytes(64)))
+        archive.writestr("a.csv", "a,y\n1,2\n")
+    with pytest.raises(DataError, match=r"X\.npy is not packed by deflate"):
+        rf.ingest(source, tmp_path / "b.zarr", label=False)
 
 
 def test_an_array_in_npz_leads_nowhere_else(tmp_path, monkeypatch):

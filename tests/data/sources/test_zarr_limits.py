@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,48 @@ def test_very_many_chunks_that_were_never_written(tmp_path):
     array[:, :2] = 1
     with pytest.raises(DataError, match=r"it declares 100,001 chunks and has 2\b"):
         rf.ingest(str(tmp_path / "a.zarr"), tmp_path / "b.zarr", label=False)
+
+
+@pytest.mark.parametrize("shards", [None, (2, 1)])
+def test_chunks_are_counted_by_those_that_are_there(tmp_path, monkeypatch, shards):
+    """To look for each one that is declared took 15 s and 777 MB for 2^24 of them."""
+    monkeypatch.setattr("zarr.core.array._shards_initialized", None)
+    shape = (2**28, 1)
+    array = zarr.create_array(
+        tmp_path / "a.zarr", shape=shape, chunks=(1, 1), dtype="u1", shards=shards
+    )
+    array[:2] = 1
+    with pytest.raises(DataError, match=r"it declares 268,435,456 chunks and has 2\b"):
+        rf.ingest(str(tmp_path / "a.zarr"), tmp_path / "b.zarr", label=False)
+
+
+def test_a_long_text_that_stands_for_all_others(tmp_path):
+    """Each row had a copy of it: more than 7 GB from 100 kB."""
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    group.create_array("X", data=np.ones((64, 4)))
+    group.create_array("y", shape=(64,), dtype=str, chunks=(64,), fill_value="a" * 1001)
+    with pytest.raises(DataError, match=r"its fill value has more than 1,000 characters"):
+        rf.ingest(str(tmp_path / "a.zarr"), tmp_path / "b.zarr")
+
+
+def test_very_many_targets_are_refused(tmp_path):
+    """A million that were declared and never written took two minutes."""
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    group.create_array("X", data=np.ones((4, 4)))
+    group.create_array("y", shape=(4, 100_001), chunks=(4, 100_001), dtype="u1")
+    with pytest.raises(DataError, match=r"y has shape \(4, 100001\): .* up to 100,000 targets"):
+        rf.ingest(str(tmp_path / "a.zarr"), tmp_path / "b.zarr")
+
+
+def test_very_many_dense_columns_are_written_if_asked_for(tmp_path, monkeypatch):
+    """Zeros that are declared in a few bytes: 4,000,000 columns took a minute and 2.4 GB."""
+    monkeypatch.setattr(sys.modules["rfcdask.data.ingest"], "WIDEST", 50)
+    zarr.create_array(tmp_path / "a.zarr", shape=(4, 60), chunks=(4, 60), dtype="u1")
+    source, dest = str(tmp_path / "a.zarr"), tmp_path / "b.zarr"
+    with pytest.raises(DataError, match=r"a\.zarr has 60 columns, .* or n_columns=60 to have"):
+        rf.ingest(source, dest)
+    assert rf.ingest(source, dest, n_columns=60).shape == (4, 60)
+    assert rf.ingest(source, dest, project=5, overwrite=True).shape == (4, 5)
 
 
 @pytest.mark.filterwarnings("ignore:The data type")
@@ -70,3 +114,15 @@ def test_texts_of_zarr_with_a_checksum_are_read(tmp_path):
     y[:] = np.array(["a", "b"] * 32)
     stored = rf.ingest(str(tmp_path / "a.zarr"), tmp_path / "b.zarr")
     assert stored.y.compute().tolist() == ["a", "b"] * 32
+
+
+def test_damaged_arrays_of_a_group_are_said_once(tmp_path, caplog):
+    """Of two errors zarr raises one, and asyncio printed the other beside ours."""
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    for name in ("X", "y", "z"):
+        group.create_array(name, data=np.ones(4))
+        (tmp_path / "a.zarr" / name / "zarr.json").write_text('{"zarr_format": 3}')
+    with pytest.raises(DataError, match=r"a\.zarr is no zarr group"):
+        rf.ingest(str(tmp_path / "a.zarr"), tmp_path / "b.zarr")
+    gc.collect()
+    assert "never retrieved" not in caplog.text
