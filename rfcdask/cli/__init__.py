@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import ast
 import json
+import logging
 import os
 import re
-import select
 import signal
 import sys
 import threading
@@ -25,6 +25,13 @@ from typing import Any
 import click
 
 from rfcdask._version import __version__
+from rfcdask.cli.streams import (
+    ReaderGoneError,
+    StdoutError,
+    checked_stdout,
+    forget_stdout,
+    open_closed_streams,
+)
 from rfcdask.persist.untrusted import redacted
 
 _ABOUT = """Kernel machines on data larger than memory.
@@ -96,6 +103,7 @@ _CODES = {
     "UnreachableError": FAILED,
     "PlanError": NO_FIT,
     "DestinationError": BAD_INPUT,
+    "StdoutError": BAD_INPUT,
 }
 """Codes of errors by the names of their classes, whose modules need not be imported for it."""
 _LOST = {
@@ -105,6 +113,7 @@ _LOST = {
     "ClusterLostError",
     "NoWorkersError",
 }
+_DROPPED = {"CancelledError", "OSError"}
 _RESUME, _DEBUG = "rfcdask.resume", "rfcdask.debug"  # in the `meta` of click's context
 
 
@@ -148,6 +157,18 @@ class Commands(click.Group):
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code), text) for code, text in EXIT_CODES.items()])
 
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
+        """Read the arguments; the help and the version are printed here."""
+        try:
+            with checked_stdout():
+                return super().make_context(*args, **more)
+        except (ReaderGoneError, StdoutError) as error:
+            forget_stdout()
+            if isinstance(error, ReaderGoneError):
+                raise click.exceptions.Exit(READER_GONE) from None
+            _say(f"Error: {error}", fg="red")
+            raise click.exceptions.Exit(BAD_INPUT) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what goes wrong becomes one sentence and an exit code."""
         with reported(ctx):
@@ -166,10 +187,6 @@ class UnfinishedError(RuntimeError):
     """Something was interrupted earlier and can be resumed; becomes exit code 4."""
 
 
-class ReaderGoneError(Exception):
-    """Whoever read stdout went away: the end of the work, and no error to speak of."""
-
-
 class TerminatedError(KeyboardInterrupt):
     """SIGTERM, as make, Snakemake and batch systems send it, or SIGHUP, of a closed terminal."""
 
@@ -186,9 +203,9 @@ def on_interrupt(how_to_resume: str) -> None:
 @contextmanager
 def reported(ctx: click.Context) -> Iterator[None]:
     """Turn what the block raises into a message and an exit code."""
-    _open_closed_streams()
+    open_closed_streams()
     try:
-        with _terminable(), _plain_warnings():
+        with _terminable(), _plain_warnings(), _lost_in_one_sentence(ctx), checked_stdout():
             yield
             sys.stdout.flush()
     except (click.exceptions.Exit, click.ClickException, click.Abort):
@@ -196,12 +213,12 @@ def reported(ctx: click.Context) -> Iterator[None]:
     except KeyboardInterrupt as stop:
         _say(ctx.meta.get(_RESUME, "Interrupted: call the same command again to go on."))
         ctx.exit(128 + _number(stop))
-    except (ReaderGoneError, BrokenPipeError) as error:
-        if not isinstance(error, ReaderGoneError) and not _stdout_is_broken():
-            _fail(ctx, error)
-        _forget_stdout()
+    except ReaderGoneError:
+        forget_stdout()
         ctx.exit(READER_GONE)
     except Exception as error:
+        if isinstance(error, StdoutError):
+            forget_stdout()
         _fail(ctx, error)
 
 
@@ -234,21 +251,33 @@ def sentence(error: BaseException, *, expected: bool = True) -> str:
     """Return an error as one line; an unexpected one with its kind."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{os.fspath(error.filename)}: {error.strerror}."
+    if isinstance(error, FileNotFoundError) and error.errno and not _is_somewhere():
+        return "the current folder was removed: change to another one, and call again."
     text = in_options(" ".join(str(error).split()))
     if not text:
         return type(error).__name__
     return text if expected or isinstance(error, MemoryError) else f"{type(error).__name__}: {text}"
 
 
+def _is_somewhere() -> bool:
+    try:
+        return bool(os.getcwd())
+    except FileNotFoundError:
+        return False
+
+
+# Names of files and folders stay as they are: tables in parts have folders such as label=1/.
 _ARGUMENT = re.compile(
-    r"\b(nan|task|label|header|sparse|overwrite|zero_based|class_weight|n_columns|project)="
-    r"(?:'([\w-]+)'|(True|False)|(\d+))"
+    r"(?<![\w/.-])"
+    r"(nan|task|label|header|sparse|overwrite|zero_based|class_weight|n_columns|project)="
+    r"(?:'([\w-]+)'|(True|False)|(\d+))(?![\w/-]|\.\w)"
 )
 _REMEDIES = re.compile(
-    r"\b(label|delimiter|format|block_size|n_columns|columns|project|sparse|scale)="
-    r"(?=[ ,:;.]|$)"
+    r"(?<![\w/.-])(label|delimiter|format|block_size|n_columns|columns|project|sparse|scale)="
+    r"(?=[ ,:;]|\.(?!\w)|$)"
 )
-_KINDS = re.compile(r"""\bcolumns=(\{(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[:, ])+\})""")
+_WORD = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+_KINDS = re.compile(rf"\bcolumns=(\{{{_WORD}: {_WORD}(?:, {_WORD}: {_WORD})*\}})")
 
 
 def in_options(text: str) -> str:
@@ -262,7 +291,10 @@ def in_options(text: str) -> str:
         return f"--{name} {word or number}"
 
     def file_of_kinds(found: re.Match[str]) -> str:
-        pairs = ast.literal_eval(found[1]).items()
+        try:
+            pairs = ast.literal_eval(found[1]).items()
+        except (SyntaxError, ValueError):  # looks like it, and is the name of a file
+            return found[0]
         line = ", ".join(
             f'{json.dumps(name, ensure_ascii=False)} = "{kind}"' for name, kind in pairs
         )
@@ -285,41 +317,6 @@ def _lost(ctx: click.Context, error: BaseException) -> str:
 def _say(text: str, **style: Any) -> None:
     with suppress(OSError):  # nobody may be reading stderr either
         click.secho(redacted(text), err=True, **style)
-
-
-def _open_closed_streams() -> None:
-    """Give what the caller closed (``>&-``) to nobody.
-
-    The next file to be opened would get the number of the closed one, and what is printed later,
-    here or in a worker process, would be written into it.
-    """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
-            if getattr(sys, name) is None:
-                stream = open(number, "w" if number else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
-                setattr(sys, name, stream)
-
-
-def _stdout_is_broken() -> bool:
-    try:
-        sys.stdout.flush()
-        if not hasattr(select, "poll"):
-            return False
-        # What is longer than the buffer was written past it, and nothing is left to flush.
-        asked = select.poll()
-        asked.register(sys.stdout.fileno(), 0)
-        return any(event & select.POLLERR for _, event in asked.poll(0))
-    except (OSError, ValueError):
-        return True
-
-
-def _forget_stdout() -> None:
-    """Keep the interpreter from complaining at its end about what it cannot write."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
@@ -373,6 +370,23 @@ def _plain_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = show
         yield
+
+
+@contextmanager
+def _lost_in_one_sentence(ctx: click.Context) -> Iterator[None]:
+    """Keep Dask's client from logging tracebacks of a lost connection, unless for ``--debug``."""
+
+    def is_wanted(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        lost = error is not None and not _class_names(error).isdisjoint(_DROPPED)
+        return not lost or bool(ctx.meta.get(_DEBUG))
+
+    log = logging.getLogger("distributed.client")
+    log.addFilter(is_wanted)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_wanted)
 
 
 main = Commands(name="rfcdask", help=_ABOUT, epilog=COMPLETION)

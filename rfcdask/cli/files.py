@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from os.path import exists
 from pathlib import Path
 from typing import IO, Any
 
 import click
 
-from rfcdask.cli import ReaderGoneError, UnfinishedError, on_interrupt
+from rfcdask.cli import UnfinishedError, on_interrupt
 from rfcdask.cli.options import is_quiet, reading_arguments
 from rfcdask.persist import files
 from rfcdask.persist.files import UNFINISHED, follow_link, replace_folder
@@ -28,15 +31,9 @@ def note(text: str) -> None:
 
 
 def show(data: Any, text: str, as_json: bool) -> None:
-    """Print a result: as JSON for machines, else as text.
-
-    When nobody reads stdout any more, the command ends without a word.
-    """
-    try:
-        sys.stdout.write((to_json(data) if as_json else redacted(text)) + "\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise ReaderGoneError from None
+    """Print a result: as JSON for machines, else as text."""
+    sys.stdout.write((to_json(data) if as_json else redacted(text)) + "\n")
+    sys.stdout.flush()
 
 
 def to_json(data: Any) -> str:
@@ -54,11 +51,18 @@ def unfinished(dest: str | os.PathLike[str]) -> Path:
 
 def require_free(dest: str, overwrite: bool, *inputs: str) -> Path:
     """Refuse a destination that is taken, or is an input, before any work is done."""
+    if "://" in dest:
+        raise ValueError(
+            f"{redacted(dest)} is a URL, and nothing but stores of rows is written to one: give a "
+            "path, and copy what is there then."
+        )
     target = Path(dest)
-    if any(target.exists() and os.path.exists(x) and target.samefile(x) for x in inputs):
+    if target.exists() and any(map(target.samefile, _read_by(inputs, target))):
         raise FileExistsError(f"{dest} is what is read: choose another destination.")
     if target.exists() and not overwrite:
         raise FileExistsError(f"{dest} exists already: pass --overwrite to replace it.")
+    if target.exists() and not (target.is_file() or target.is_dir()):
+        raise FileExistsError(f"{dest} is a pipe or a device: choose another destination.")
     for parent in target.absolute().parents:
         if parent.exists():
             if not parent.is_dir():
@@ -67,23 +71,51 @@ def require_free(dest: str, overwrite: bool, *inputs: str) -> Path:
     return target
 
 
+def _read_by(inputs: tuple[str, ...], target: Path) -> Iterator[str]:
+    """Name the files that inputs stand for: themselves, by a pattern, or within a folder."""
+    for text in inputs:
+        path = re.sub("^(file|local)://", "", text)
+        yield from (name for name in (path, *glob.iglob(path, recursive=True)) if exists(name))
+        if target.is_file() and target.resolve().is_relative_to(Path(path).resolve()):
+            yield str(target)
+
+
+@contextmanager
+def _writing(dest: str, overwrite: bool) -> Iterator[Path]:
+    """Keep others out of a destination, and yield where it leads if it is a link."""
+    target = follow_link(require_free(dest, overwrite))
+    refusal = FileExistsError(f"another process is writing {dest}: wait for it.")
+    with files.disk_errors(dest):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with files.exclusive_lock(files.lock_path(target), refusal):
+            yield target
+
+
 @contextmanager
 def whole_file(dest: str, *, overwrite: bool = True, mode: str = "w") -> Iterator[IO[Any]]:
     """Open a file that takes its name when the block ends well."""
-    target = require_free(dest, overwrite)
-    if target.is_dir():
+    if Path(dest).is_dir():
         raise IsADirectoryError(f"{dest} is a folder: give the path of a file.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    refusal = FileExistsError(f"another process is writing {dest}: wait for it.")
     with (
-        files.exclusive_lock(files.lock_path(target), refusal),
+        _writing(dest, overwrite) as target,
         files.atomic_file(target, mode, part=unfinished(target)) as file,
     ):
         yield file
 
 
 @contextmanager
-def whole_store(dest: str, overwrite: bool) -> Iterator[str]:
+def whole_folder(dest: str) -> Iterator[Path]:
+    """Give a folder to fill that takes its name, and its time, when the block ends well.
+
+    Unlike a store it is never gone on with, and has a name of its own meanwhile.
+    """
+    with _writing(dest, True) as target, files.atomic_folder(target) as work:
+        yield work
+        os.utime(work)
+
+
+@contextmanager
+def whole_store(dest: str, overwrite: bool, *inputs: str) -> Iterator[str]:
     """Give the path at which to write a store; it takes its name when the block ends well.
 
     A store that is not local is written in place: it is marked as unfinished until it is done, and
@@ -97,7 +129,7 @@ def whole_store(dest: str, overwrite: bool) -> Iterator[str]:
     if store_state(target) is False:  # begun by rfcdask.ingest in Python
         yield dest
         return
-    require_free(dest, overwrite)
+    require_free(dest, overwrite, *inputs)
     if target.exists() and not (target / "zarr.json").is_file():
         raise FileExistsError(f"{dest} is no store: remove it, or choose another destination.")
     work = unfinished(target)

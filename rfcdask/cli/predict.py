@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import itertools
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,18 +11,17 @@ from typing import Any
 
 import click
 
-from rfcdask.cli import ReaderGoneError, in_options
+from rfcdask.cli import in_options
 from rfcdask.cli import options as opt
 from rfcdask.cli.files import (
     check_data,
     is_store,
-    move_into_place,
     note,
     require_free,
     show,
     store_state,
-    unfinished,
     whole_file,
+    whole_folder,
     whole_store,
 )
 from rfcdask.cli.stores import show_store
@@ -61,7 +59,7 @@ def transform(model: str, data: str, dest: str, overwrite: bool, **options: Any)
     layout = {"block_size": options["block_size"]} if options["block_size"] else {}
     with (
         opt.session(options) as client,
-        whole_store(dest, overwrite) as to,
+        whole_store(dest, overwrite, data) as to,
         rows_for(saved, data, options, client, labels=True) as dataset,
     ):
         features = saved.features.transform(dataset.X)
@@ -181,11 +179,8 @@ def _write(
     numbers: Iterator[int] | None,
 ) -> None:
     if dest == "-":
-        try:
-            _write_csv(sys.stdout, lazy, header, client, numbers)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            raise ReaderGoneError from None
+        _write_csv(sys.stdout, lazy, header, client, numbers)
+        sys.stdout.flush()
     elif dest.endswith(".csv"):
         with whole_file(dest, overwrite=overwrite) as file:
             _write_csv(file, lazy, header, client, numbers)
@@ -193,7 +188,8 @@ def _write(
         with whole_file(dest, overwrite=overwrite, mode="wb") as file:
             _write_npy(file, lazy, client)
     else:
-        _write_zarr(lazy, Path(dest), client)
+        with whole_folder(dest) as work:
+            _write_zarr(lazy, work, client)
 
 
 def _blocks(lazy: Any, client: Any) -> Iterator[Any]:
@@ -203,10 +199,24 @@ def _blocks(lazy: Any, client: Any) -> Iterator[Any]:
     yield from fold_blocks([lazy], lambda _, block, index: block[0], None, client, "predicting")
 
 
+class _Lines:
+    """Takes the lines of a CSV writer, and ends them with a line feed alone.
+
+    A writer whose lines end so does not quote a carriage return, at which readers end a line too.
+    """
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def write(self, line: str) -> None:
+        """Write one line."""
+        self._file.write(line.removesuffix("\r\n") + "\n")
+
+
 def _write_csv(
     file: Any, lazy: Any, header: list[str], client: Any, numbers: Iterator[int] | None
 ) -> None:
-    writer = csv.writer(file, lineterminator="\n")
+    writer = csv.writer(_Lines(file))
     writer.writerow(header if numbers is None else ["row", *header])
     for block in _blocks(lazy, client):
         rows = block.reshape(len(block), -1).tolist()
@@ -222,11 +232,9 @@ def _write_npy(file: Any, lazy: Any, client: Any) -> None:
         file.write(np.ascontiguousarray(block, lazy.dtype).tobytes())
 
 
-def _write_zarr(lazy: Any, target: Path, client: Any) -> None:
+def _write_zarr(lazy: Any, work: Path, client: Any) -> None:
     import zarr
 
-    work = unfinished(target)
-    shutil.rmtree(work, ignore_errors=True)
     text, start = lazy.dtype.kind == "U", 0
     chunks = (max(lazy.chunks[0]), *lazy.shape[1:])
     dtype = "string" if text else lazy.dtype
@@ -234,7 +242,6 @@ def _write_zarr(lazy: Any, target: Path, client: Any) -> None:
     for block in _blocks(lazy, client):
         array[start : start + len(block)] = block.astype("T") if text else block
         start += len(block)
-    move_into_place(work, target)
 
 
 @click.command()

@@ -356,9 +356,9 @@ def compare(data: str, out: str | None, plot: str | None, overwrite: bool, **opt
     if plot and Path(plot).suffix not in PICTURES:
         raise click.BadParameter(f"{plot!r} must end in {', '.join(PICTURES)}.")
     check_data(data, options)
-    for path in (out, plot):
-        if path:
-            require_free(path, overwrite, data)
+    places = [require_free(path, overwrite, data) for path in (out, plot) if path]
+    if len({place.resolve() for place in places}) < len(places):
+        raise click.UsageError("--out and --plot name the same file: give two.")
     with opt.session(options) as client, opened_data(data, options, client) as dataset:
         table, results = _measure(dataset, data, options, client)
     _write_json(results, out, overwrite)

@@ -171,6 +171,12 @@ def _in_words_of_the_model(error: Exception, like: Known) -> Exception:
     if "beyond the largest index" in said:
         where = said.partition(": pass")[0]
         return DataError(f"{like['columns_in_file']} columns expected: {where}.")
+    if "has an index below" in said:
+        where = said.partition(": pass")[0]
+        return DataError(
+            f"{where}, and the rows that the model was trained on are counted from 1: count the "
+            "columns as there, or train again with --zero-based."
+        )
     if "all labels are of one class" in said:
         where = said.partition(": choose")[0]
         return DataError(
@@ -192,6 +198,8 @@ def _as_before(
     kind = given.get("format") or detect_format(expand(path)[0])
     if kind == "svmlight":
         known["n_columns"] = like["columns_in_file"]
+        if like.get("first_index") is not None:  # older models do not say
+            known["zero_based"] = like["first_index"] == 0
     if not labels and kind in ("svmlight", "npz"):
         known["label"] = False
     table: dict[str, Any] = {}

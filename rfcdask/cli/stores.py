@@ -73,7 +73,7 @@ def ingest(source: tuple[str, ...], dest: str, **options: Any) -> None:
 
     arguments = opt.reading_arguments(options) | _layout(options)
     arguments |= {name: options[name] for name in ("scale", "n_columns")}
-    with opt.session(options) as client, whole_store(dest, options["overwrite"]) as to:
+    with opt.session(options) as client, whole_store(dest, options["overwrite"], *source) as to:
         rf.ingest(list(source), to, task=options["task"] or "auto", client=client, **arguments)
     show_store(dest, options["as_json"])
 

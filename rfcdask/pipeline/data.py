@@ -38,6 +38,7 @@ from rfcdask.linear import OF_PROBABILITIES, check_scoring
 from rfcdask.linear.kernel.base import default_epochs
 from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES
 from rfcdask.linear.transform import wants_standardizing
+from rfcdask.pipeline.folder import require_text
 from rfcdask.pipeline.settings import Settings
 from rfcdask.planning import plan
 
@@ -82,7 +83,7 @@ def absolute(source: str | os.PathLike[str] | None) -> str | None:
     if source is None:
         return None
     text = path_text(source, "the source")
-    return text if is_url(text) else str(Path(text).expanduser().absolute())
+    return text if is_url(text) else str(require_text(Path(text).expanduser().absolute()))
 
 
 def _is_store(source: str) -> bool:

@@ -23,6 +23,9 @@ from rfcdask.persist.files import (
     backup_of,
     discard,
     exclusive_lock,
+    follow_link,
+    links_in,
+    local_path,
     replace_folder,
     restore_backup,
 )
@@ -83,8 +86,17 @@ class RunFolder:
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> RunFolder:
-        """Return the folder at a path, which need not exist."""
-        return cls(Path(path).expanduser().absolute())
+        """Return the folder at a path, which need not exist; where it leads if it is a link."""
+        place = follow_link(local_path(path, "runs").expanduser()).absolute()
+        if not place.name:
+            raise RunExistsError(f"{place} is no folder for a run: choose another with --out.")
+        return cls(require_text(place))
+
+    @classmethod
+    def of_fit(cls, model: str | os.PathLike[str]) -> RunFolder:
+        """Return the folder of the work on a model, beside it or where it leads as a link."""
+        target = require_text(follow_link(local_path(model)).absolute())
+        return cls(target.with_name(target.name + UNFINISHED), model)
 
     @property
     def aside(self) -> RunFolder:
@@ -180,7 +192,12 @@ class RunFolder:
                     new.path.replace(self.aside.path)
 
     def tidy(self) -> None:
-        """Remove what a finished run no longer needs."""
+        """Remove what a finished run no longer needs; raise when it has lost what it made."""
+        for part in (self.model, self.report):
+            if not part.exists():
+                raise OtherRunError(
+                    f"{part} is missing, and the run is finished: {self.how_to_begin_anew}."
+                )
         self.checkpoint.unlink(missing_ok=True)
         self.sample.unlink(missing_ok=True)
         self.refused.unlink(missing_ok=True)
@@ -198,13 +215,11 @@ class RunFolder:
 
     def refuse_links(self) -> None:
         """Raise when anything in the folder is a link: writing through it would change that."""
-        for place, folders, files in os.walk(self.path):
-            for name in (*folders, *files):
-                if os.path.islink(path := os.path.join(place, name)):
-                    raise OtherRunError(
-                        f"{path} is a link, and a run writes through none: put there what it leads "
-                        f"to, or {self.how_to_begin_anew}."
-                    )
+        for path in links_in(self.path):
+            raise OtherRunError(
+                f"{path} is a link, and a run writes through none: put there what it leads to, or "
+                f"{self.how_to_begin_anew}."
+            )
 
     def require_free(self, *, overwrite: bool) -> None:
         """Raise unless a new run may begin here."""
@@ -286,6 +301,16 @@ class RunFolder:
             f"another process is running in {self.final}: wait for it, or choose another {other}."
         )
         return exclusive_lock(self.final / LOCK, refusal)
+
+
+def require_text(path: Path) -> Path:
+    """Refuse a name that is no text, as the records of a run are."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        said = f"{str(path)!a} has a name that is not UTF-8, and a run keeps names as text"
+        raise ValueError(f"{said}: rename it.") from None
+    return path
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -31,7 +31,7 @@ from rfcdask.execution.failures import workers_of
 from rfcdask.features import METHODS, NEIGHBOURS
 from rfcdask.kernels.runtime import available_cpus, release_memory
 from rfcdask.linear.transform import Standardizer
-from rfcdask.persist.files import atomic_file
+from rfcdask.persist.files import atomic_file, save_arrays
 from rfcdask.persist.untrusted import open_npz, redacted
 from rfcdask.pipeline.data import (
     CALIBRATION_ROWS,
@@ -190,8 +190,7 @@ class Context:
     def keep_sample(self, sample: Split) -> None:
         """Write the rows on which maps are chosen and compared."""
         there = {name: part for name, part in sample._asdict().items() if part is not None}
-        with atomic_file(self.folder.sample) as file:
-            np.savez(file, run=np.array(self.folder.mark), **there)
+        save_arrays(self.folder.sample, {"run": np.array(self.folder.mark), **there})
 
     def log(self, text: str) -> None:
         """Add a line with the time to the run's log."""

@@ -19,7 +19,7 @@ from rfcdask.data.location import is_url, require_shared
 from rfcdask.data.sources import expand
 from rfcdask.execution.cluster import chosen_scheduler, connect, share_threads
 from rfcdask.persist import untrusted
-from rfcdask.persist.files import UNFINISHED, disk_errors, follow_link
+from rfcdask.persist.files import disk_errors
 from rfcdask.persist.models import load, save
 from rfcdask.persist.untrusted import HIDDEN, redacted
 from rfcdask.pipeline.data import absolute, identity
@@ -186,8 +186,7 @@ def fit_model(
         What is to be said of the model: its parts, sizes, errors and score.
     """
     started = time.perf_counter()
-    target = follow_link(Path(model)).absolute()
-    folder = RunFolder(target.with_name(target.name + UNFINISHED), model)
+    folder = RunFolder.of_fit(model)
     given = {"test_size": None} | from_mapping(settings or {})
     asked = Settings(**given)
     if asked.method == "none" and asked.learner == "none":
@@ -263,7 +262,7 @@ def _find(source: str | None, folder: RunFolder) -> None:
     if source is None:
         return
     expand(source)
-    if not is_url(source) and Path(source).is_relative_to(folder.final):
+    if not is_url(source) and Path(source).resolve().is_relative_to(folder.final.resolve()):
         raise RunExistsError(
             f"{source} lies in the folder of the run itself: choose another folder with --out."
         )

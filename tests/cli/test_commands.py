@@ -177,6 +177,28 @@ def test_labels_of_rows_to_predict_may_be_anything(call: Any, files: Path, model
     assert (files / "y.csv").read_text() == (files / "x.csv").read_text()
 
 
+def test_columns_of_svmlight_are_counted_as_in_training(call: Any, tmp_path: Path) -> None:
+    """New rows that are zero in the first column do not tell from where they count."""
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    lines = [f"{int(a + b > 0)} 0:{a:.5f} 1:{b:.5f} 2:{c:.5f}\n" for a, b, c in X]
+    (tmp_path / "train.svm").write_text("".join(lines))
+    (tmp_path / "new.svm").write_text("0 1:0.5\n0 1:-0.25 2:1\n")
+    fit = ("--method", "random", "--n-components", "20", "--learner", "ridge", "--no-standardize")
+    assert call("fit", "train.svm", "m", *fit, cwd=tmp_path).exit_code == 0
+    done = call("predict", "m", "new.svm", "-q", "--output", "scores", cwd=tmp_path)
+    found = [float(line) for line in done.stdout.splitlines()[1:]]
+    expected = rf.load(tmp_path / "m").decision_function(np.array([[0, 0.5, 0], [0, -0.25, 1]]))
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+    lines = [f"{int(a + b > 0)} 1:{a:.5f} 2:{b:.5f} 3:{c:.5f}\n" for a, b, c in X]
+    (tmp_path / "one.svm").write_text("".join(lines))
+    assert call("fit", "one.svm", "n", *fit, cwd=tmp_path).exit_code == 0
+    done = call("predict", "n", "train.svm", cwd=tmp_path)
+    assert done.exit_code == 2
+    assert "line 1" in done.stderr
+    assert "counted from 1: count the columns as there, or train again" in done.stderr
+
+
 def test_numbers_probabilities_and_other_formats(call: Any, tmp_path: Path) -> None:
     """svmlight with fewer columns in the new file, integer classes, probabilities, regression."""
     draw = np.random.default_rng(0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import logging
 import re
 import subprocess
 import sys
@@ -12,7 +14,7 @@ import click
 import pytest
 
 import rfcdask
-from rfcdask.cli import EXIT_CODES, SECTIONS, main, rfc
+from rfcdask.cli import EXIT_CODES, SECTIONS, main, reported, rfc
 from tests.programs import run_cli, user_environment
 
 HEAVY = ("numba", "sklearn", "scipy", "zarr", "dask.array", "distributed", "pandas", "numpy")
@@ -192,3 +194,18 @@ def test_numba_finds_a_place_where_nothing_may_be_written() -> None:
     found, place = done.stdout.split()
     assert found == "True"
     assert not Path(place).exists()  # and it is gone with the process
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_dask_logs_no_traceback_of_a_lost_scheduler(
+    debug: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    ctx = click.Context(main)
+    ctx.meta["rfcdask.debug"] = debug
+    log = logging.getLogger("distributed.client")
+    with reported(ctx):
+        for error in (asyncio.CancelledError(), ConnectionError("gone"), ValueError("other")):
+            log.error("failed", exc_info=error)
+    found = [record.exc_info[0] for record in caplog.records if record.exc_info]
+    lost = [asyncio.CancelledError, ConnectionError] if debug else []
+    assert found == [*lost, ValueError]

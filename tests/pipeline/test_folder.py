@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from rfcdask._version import __version__
 from rfcdask.evaluation.compare import Split
 from rfcdask.persist.files import atomic_file
-from rfcdask.pipeline import run_job
+from rfcdask.pipeline import fit_model, run_job
 from rfcdask.pipeline.folder import (
     OtherRunError,
     RunExistsError,
@@ -238,3 +239,30 @@ def test_a_run_killed_at_its_first_file_can_begin_again(tmp_path: Path) -> None:
     (folder.path / "mine.txt").write_text("")
     with pytest.raises(RunExistsError, match=r"no folder of a run \(mine.txt lies there\)"):
         folder.require_free(overwrite=False)
+
+
+def test_a_run_lies_where_a_link_leads(tmp_path: Path) -> None:
+    """What is to replace it lay beside the link, which it then took the place of."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    folder = RunFolder.at(tmp_path / "link")
+    assert folder.path == tmp_path / "real"
+    assert folder.aside.path == tmp_path / "real.unfinished"
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("/", "is no folder for a run: choose another with --out"),
+        ("s3://me:secret@bucket/run", r"s3://\*\*\*@bucket/run is a URL, and runs"),
+        (os.fsdecode(b"/tmp/\xff"), "has a name that is not UTF-8"),
+    ],
+)
+def test_places_that_no_run_can_have(place: str, words: str) -> None:
+    with pytest.raises((ValueError, RunExistsError), match=words):
+        RunFolder.at(place)
+
+
+def test_data_with_a_name_that_is_no_text(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"has a name that is not UTF-8.*: rename it"):
+        fit_model(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.csv"), tmp_path / "model")

@@ -152,7 +152,18 @@ def test_a_run_is_not_replaced_by_one_from_its_own_store(old: Path) -> None:
     before = contents(old)
     with pytest.raises(RunExistsError, match="lies in the folder of the run itself"):
         run(old, old / "data.zarr", overwrite=True, settings={"rows": 100})
+    (old.parent / "link").symlink_to(old)
+    with pytest.raises(RunExistsError, match="lies in the folder of the run itself"):
+        run(old.parent / "link", old / "data.zarr", overwrite=True, settings={"rows": 100})
     assert contents(old) == before
+
+
+def test_a_finished_run_without_its_model_is_not_called_done(old: Path) -> None:
+    shutil.rmtree(old / "model")
+    with pytest.raises(OtherRunError, match=r"model is missing.*: pass --overwrite instead"):
+        run(old, resume=True)
+    run(old, overwrite=True)
+    rf.load(old / "model")
 
 
 def table(path: Path) -> Path:

@@ -63,6 +63,8 @@ def test_pairs_become_values_of_their_own_type() -> None:
         ("test_size=0", "test_size=0 cannot be used"),
         ("block_size=big", "block_size=big cannot be used"),
         ("shuffle=3", "shuffle=3 cannot be used; it is true or false"),
+        ("columns=1", "columns=1 is neither a TOML file nor kinds by name"),
+        ("columns=[nan]", r"columns=\[nan\] is neither"),
     ],
 )
 def test_a_wrong_setting_is_named_with_what_it_takes(pair: str, message: str) -> None:
