@@ -410,6 +410,8 @@ def _file_facts(path: str) -> list[int] | None:
 
 def _require_same(client: Client, path: str, here: Any, look_at: str | None = None) -> None:
     for worker, there in ask_workers(client, _file_facts, look_at or path).items():
+        if isinstance(there, Exception):
+            raise there
         if there != here:
             seen = "does not see" if there is None else "sees something else at"
             raise DataError(

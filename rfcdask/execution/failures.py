@@ -132,15 +132,18 @@ def _no_worker_timeout() -> float:
         ) from None
 
 
-def workers_of(client: Client) -> dict[str, WorkerInfo]:
-    """Return what the scheduler knows of each worker, by address."""
+def workers_of(client: Client, within: float | None = None) -> dict[str, WorkerInfo]:
+    """Return what the scheduler knows of each worker, by address.
+
+    It may take `within` seconds to answer; by default as long as workers may be away.
+    """
     if client.asynchronous:
         raise TypeError(
             "The client is asynchronous, and this call would keep its event loop from working: "
             "call it in a thread (await asyncio.to_thread(...)), or use a client without "
             "asynchronous=True."
         )
-    limit = _no_worker_timeout()
+    limit = _no_worker_timeout() if within is None else within
     with cluster_errors(client):
         try:
             return dask_internals.worker_infos(
@@ -223,14 +226,17 @@ def _watch(asked: Future[Any], client: Client) -> None:
 
 def check_workers(client: Client, address: str, seconds: float) -> None:
     """Warn when nobody would do the work; clusters that grow on demand have no worker at first."""
-    try:
-        client.wait_for_workers(1, timeout=seconds)
-    except TimeoutError:
-        warnings.warn(
-            f"The scheduler at {address} has no workers yet; work waits until some arrive (dask "
-            f"worker {address}).",
-            stacklevel=5,
-        )
+    deadline = time.monotonic() + seconds
+    # Dask's own wait never ends at a scheduler that stops meanwhile.
+    while all(worker.status != "running" for worker in workers_of(client, ANSWER_WITHIN).values()):
+        if time.monotonic() > deadline:
+            warnings.warn(
+                f"The scheduler at {address} has no workers yet; work waits until some arrive "
+                f"(dask worker {address}).",
+                stacklevel=5,
+            )
+            return
+        time.sleep(0.1)
 
 
 def check_versions(client: Client) -> None:
@@ -264,7 +270,7 @@ def _check_rfcdask(client: Client, ours: dict[str, Any], theirs: dict[str, dict[
     ours["rfcdask"] = __version__
     # A function of the standard library: one of our own could not be sent to who lacks them.
     name = "rfcdask._version:__version__"
-    imported = ask_workers(client, pkgutil.resolve_name, name, on_error="return")
+    imported = ask_workers(client, pkgutil.resolve_name, name)
     for worker, version in imported.items():
         if not isinstance(version, str):
             raise ModuleNotFoundError(
@@ -281,7 +287,9 @@ def _check_rfcdask(client: Client, ours: dict[str, Any], theirs: dict[str, dict[
 
 def _difference(name: str, ours: dict[str, Any], theirs: dict[str, dict[str, Any]]) -> str:
     here = _shortened(name, ours.get(name))
-    there = {_shortened(name, packages.get(name)) for packages in theirs.values()} - {here}
+    # A worker that came between two questions has answered the second one only.
+    told = [packages[name] for packages in theirs.values() if name in packages]
+    there = {_shortened(name, version) for version in told} - {here}
     return f"{name} {' and '.join(sorted(there))} (here {here})" if there else ""
 
 
@@ -291,20 +299,21 @@ def _shortened(name: str, version: Any) -> str:
     return ".".join(str(version).split(".")[:3]) if name == "python" else str(version)
 
 
-def ask_workers(
-    client: Client, function: Callable[..., Any], *args: Any, **options: Any
-) -> dict[str, Any]:
-    """Return what a function returns on each worker, by address; see ``Client.run``."""
-    answers: dict[str, Any] = _answered(
-        client, dask_internals.run_on_workers, function, *args, **options
-    )
-    return answers
+def ask_workers(client: Client, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
+    """Return what a function returns, or raises, on each worker, by address; see ``Client.run``.
+
+    A worker that is lost before it has answered is none.
+    """
+    ask = dask_internals.run_on_workers
+    answers = _answered(client, ask, function, *args, on_error="return")
+    return {worker: said for worker, said in answers.items() if not isinstance(said, OSError)}
 
 
 def _answered(client: Client, question: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Put a question to all workers, of which one may be stopped or cut off."""
     try:
-        return question(client, *args, timeout=ANSWER_SECONDS, **options)
+        with cluster_errors(client):
+            return question(client, *args, timeout=ANSWER_SECONDS, **options)
     except TimeoutError:
         raise ConnectionError(
             f"Not all workers of {dask_internals.scheduler_address(client)} answered within "

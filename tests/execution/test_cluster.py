@@ -8,9 +8,14 @@ import subprocess
 import sys
 import textwrap
 import time
+import traceback
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
+from typing import Any
 
 import dask
 import dask.array as da
@@ -21,8 +26,9 @@ from distributed.security import Security
 
 import rfcdask as rf
 from rfcdask.execution import cluster as cluster_module
+from rfcdask.execution import dask_internals, failures
 from rfcdask.execution.cluster import current_client, local_threads, size_of_cluster
-from rfcdask.execution.failures import _no_worker_timeout
+from rfcdask.execution.failures import ClusterLostError, _no_worker_timeout, ask_workers
 from rfcdask.kernels.runtime import ONE_HEAP
 from tests import programs
 
@@ -186,6 +192,70 @@ def test_a_scheduler_without_workers_is_said(
         rf.connect(file, timeout=60),
     ):
         pass
+
+
+@contextmanager
+def _stopped_soon(pid: int) -> Iterator[None]:
+    timer = Timer(1, os.kill, (pid, signal.SIGSTOP))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.timeout(60)
+def test_a_scheduler_that_stops_is_not_asked_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dask's own wait for the first worker has no end then."""
+    monkeypatch.setattr(failures, "ANSWER_WITHIN", 0.5)
+    with programs.scheduler(tmp_path, workers=0) as file:
+        with Client(scheduler_file=str(file), set_as_default=False) as client:
+            pid = client.run_on_scheduler(_pid)
+        with (
+            _stopped_soon(pid),
+            pytest.raises(ClusterLostError, match=r"not answered for 0\.5 s; restart it"),
+            rf.connect(file),
+        ):
+            pass
+
+
+@pytest.mark.timeout(120)
+def test_who_is_lost_before_it_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that dies is none, and said to lack nothing; a scheduler that stops is named."""
+    with (
+        programs.scheduler(tmp_path, workers=2) as file,
+        Client(scheduler_file=str(file), set_as_default=False) as client,
+    ):
+        pids = client.run(_pid)
+        scheduler, lost = client.run_on_scheduler(_pid), pids.popitem()[1]
+        os.kill(lost, signal.SIGSTOP)
+        timer = Timer(1, os.kill, (lost, signal.SIGKILL))
+        timer.start()
+        assert ask_workers(client, _pid) == pids
+        monkeypatch.setattr(failures, "ANSWER_SECONDS", 3)
+        monkeypatch.setattr(failures, "ANSWER_WITHIN", 0.5)
+        os.kill(scheduler, signal.SIGSTOP)
+        try:
+            with pytest.raises(ClusterLostError, match=r"scheduler at .* is gone"):
+                ask_workers(client, _pid)
+        finally:
+            os.kill(scheduler, signal.SIGCONT)
+
+
+def test_a_worker_that_comes_between_two_questions_lacks_nothing(
+    running: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = dask_internals.versions
+    monkeypatch.setattr(
+        dask_internals, "versions", lambda *args, **more: told(*args, **more) | {"workers": {}}
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with rf.connect(running):
+            pass
 
 
 def test_other_versions_are_named(tmp_path: Path) -> None:
