@@ -20,6 +20,7 @@ from dask.utils import parse_bytes, parse_timedelta
 from rfcdask.execution.dask_internals import (
     client_with_limit,
     forget_finished_work,
+    local_cluster_class,
     started_clusters,
     version_warning,
 )
@@ -214,13 +215,12 @@ def _local_cluster(
     security: Any,
     dashboard_address: str,
 ) -> Iterator[Any]:
-    from distributed import LocalCluster
-
     _refuse_unguarded_script()
+    kind = local_cluster_class()
     workers, threads = size_of_cluster(n_workers, threads)
     more = {} if memory_limit is None else {"memory_limit": _checked_memory(memory_limit)}
     with _one_heap_each(), _closing_what_failed_to_start():
-        cluster = LocalCluster(
+        cluster = kind(
             n_workers=workers,
             threads_per_worker=threads,
             processes=True,

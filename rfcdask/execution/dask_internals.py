@@ -7,6 +7,8 @@ and says which one is gone. Where there is a public interface, the rest of the p
 from __future__ import annotations
 
 import asyncio
+import signal
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -141,6 +143,34 @@ def started_clusters() -> set[SpecCluster]:
     from distributed import SpecCluster
 
     return set(SpecCluster._instances)
+
+
+def local_cluster_class() -> type[LocalCluster]:
+    """Return a ``distributed.LocalCluster`` whose workers leave Ctrl-C to this process.
+
+    A terminal sends it to every process that was started there: workers would print tracebacks,
+    and be started again, while this process is about to end them.
+    """
+    from distributed import LocalCluster
+
+    class DeafCluster(LocalCluster):
+        async def _start(self) -> None:
+            if threading.current_thread() is not threading.main_thread():
+                _block_signals_of_terminal()
+            await super()._start()
+
+    DeafCluster.__name__ = LocalCluster.__name__
+    return DeafCluster
+
+
+def _block_signals_of_terminal() -> None:
+    """Keep them from this thread, and so from all processes that are started from it."""
+    from multiprocessing import resource_tracker
+
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+        resource_tracker.ensure_running()  # lets SIGINT through again where it has to begin
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def forget_finished_work(cluster: LocalCluster) -> None:

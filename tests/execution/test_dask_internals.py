@@ -27,6 +27,7 @@ NAMES = [
     "distributed:Client.loop",
     "distributed:Client.sync",
     "distributed:SpecCluster._instances",
+    "distributed:SpecCluster._start",
     "distributed.client:ClosedClientError",
     "distributed.system:MEMORY_LIMIT",
     "distributed.versions:VersionMismatchWarning",
