@@ -214,6 +214,11 @@ def connection_errors() -> tuple[type[Exception], ...]:
     return OSError, CancelledError, RuntimeError, AttributeError, ClosedClientError
 
 
+def lacks_kept_block(error: Exception) -> bool:
+    """Tell whether a scheduler of this process found no block that a cluster keeps (persist)."""
+    return isinstance(error, ValueError) and str(error).startswith("Missing dependency ")
+
+
 def version_warning() -> type[Warning]:
     """Return the class of distributed's own table of differing versions."""
     from distributed.versions import VersionMismatchWarning

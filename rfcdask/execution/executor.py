@@ -54,7 +54,8 @@ def compute(collection: Any, client: Client | None = None) -> Any:
     """Compute a Dask collection on the given or the current cluster, else by Dask's scheduler."""
     chosen = cluster.current_client(client)
     if chosen is None:
-        return collection.compute(**cluster.own_scheduler())
+        with cluster_errors(None):
+            return collection.compute(**cluster.own_scheduler())
     block_bytes = 0.0
     if hasattr(type(collection), "nbytes"):  # a delayed value says yes to every name
         block_bytes = float(collection.nbytes) / max(int(collection.npartitions), 1)
@@ -122,8 +123,7 @@ def map_tasks(
 
     Parameters
     ----------
-    function : callable
-    items : sequence
+    function, items : callable, sequence
     client : distributed.Client, optional
         Where to compute: the given client, the current one, else threads of this process.
     common : tuple

@@ -61,7 +61,7 @@ class WorkerDiedError(MemoryError):
 
 @contextmanager
 def cluster_errors(client: Client | None, block_bytes: float = 0) -> Iterator[None]:
-    """Translate what the block raises when the cluster behind `client` fails.
+    """Translate what the block raises when the cluster behind `client` fails, or is missed.
 
     `block_bytes` is the size of a block, for the message when workers die over it.
     """
@@ -70,13 +70,15 @@ def cluster_errors(client: Client | None, block_bytes: float = 0) -> Iterator[No
     except (ClusterLostError, NoWorkersError, WorkerDiedError):
         raise
     except Exception as error:
-        translated = None if client is None else _translated(error, client, block_bytes)
+        translated = _translated(error, client, block_bytes)
         if translated is None:
             raise
         raise translated from error
 
 
-def _translated(error: Exception, client: Client, block_bytes: float) -> Exception | None:
+def _translated(error: Exception, client: Client | None, block_bytes: float) -> Exception | None:
+    if client is None:
+        return _kept_elsewhere() if dask_internals.lacks_kept_block(error) else None
     from distributed import KilledWorker
 
     if isinstance(error, KilledWorker):
@@ -90,11 +92,24 @@ def _translated(error: Exception, client: Client, block_bytes: float) -> Excepti
     if broken and not dask_internals.scheduler_answers(client, ANSWER_WITHIN):
         return _cluster_lost(client)
     if isinstance(error, CancelledError):
+        if getattr(error, "reason", "") == "lost dependencies":
+            return ClusterLostError(
+                f"The cluster at {scheduler_address(client)} lacks blocks that the work needs; "
+                "make anew what was persisted on another cluster, or before a restart, "
+                f"and {_AGAIN}."
+            )
         return ClusterLostError(
             f"The work sent to the cluster at {scheduler_address(client)} was dropped there "
             f"({getattr(error, 'reason', 'unknown')}); {_AGAIN}."
         )
     return None
+
+
+def _kept_elsewhere() -> ValueError:
+    return ValueError(
+        "The array was persisted on a cluster, whose blocks are not at hand here; give client= of "
+        "that cluster while it lasts, or make the array anew."
+    )
 
 
 def _cluster_lost(client: Client) -> ClusterLostError:

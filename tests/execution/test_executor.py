@@ -292,6 +292,19 @@ def test_a_restart_leaves_nothing_that_nobody_wants(cluster: LocalCluster) -> No
         assert cluster.sync(tasks) == 0
 
 
+def test_what_a_cluster_keeps_no_longer_must_be_made_anew(cluster: LocalCluster) -> None:
+    """To call the same again, as was said, did not help; without a cluster Dask named a task."""
+    with Client(cluster, set_as_default=False) as client:
+        kept = client.persist(da.ones((4, 1), chunks=(2, 1)))
+        client.compute(kept.sum()).result()
+        client.restart()
+        with pytest.raises(ClusterLostError, match="make anew what was persisted"):
+            compute(kept.sum(), client)
+    for work in (compute, rf.PCA(1).fit):
+        with pytest.raises(ValueError, match=r"persisted on a cluster.* make the array anew\.$"):
+            work(kept)
+
+
 def is_kept_here() -> bool:
     kept = persist(da.ones(4, chunks=2))
     return not any(isinstance(value, DaskFuture) for value in dict(kept.dask).values())
