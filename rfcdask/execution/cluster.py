@@ -332,10 +332,10 @@ def _remote_client(target: Any, security: Any, timeout: str | float) -> Iterator
     seconds = _seconds(timeout)
     address = _address(target, seconds)
     shown = address if isinstance(address, str) else getattr(address, "scheduler_address", address)
-    if "@" in str(shown):
+    if "@" in str(shown) or redacted(str(shown)) != str(shown):
         raise ValueError(
-            f"{redacted(str(shown))} has credentials before the host, where Dask knows of none: "
-            "leave them out, and give certificates with security=."
+            f"{redacted(str(shown))} has credentials, which Dask takes in no address: leave them "
+            "out, and give certificates with security=."
         )
     made = make_security(security, str(shown)) if isinstance(address, str) else None
     with ExitStack() as stack:

@@ -386,8 +386,8 @@ def make_security(given: Security | Mapping[str, Any] | None, address: str = "")
 
     if not isinstance(given, Security | Mapping | None):
         raise TypeError(
-            f"security={given!r} is not known; give a distributed.Security or a dict of paths: "
-            "ca_file, cert, key."
+            f"security is a {type(given).__name__}; give a distributed.Security or a dict of "
+            "paths: ca_file, cert, key."
         )
     made: Any = given or Security()  # its fields have no types
     if isinstance(given, Mapping):
@@ -412,8 +412,20 @@ def _security_of_paths(given: Mapping[str, Any]) -> Security:
         )
     paths = {k: str(v) if isinstance(v, Path) else v for k, v in named.items()}
     for key, path in paths.items():
-        is_file = key.startswith("tls_") and key.endswith(("file", "cert", "key"))
-        # The text of a certificate may stand for its file.
-        if is_file and "\n" not in path and not Path(path).is_file():
-            raise FileNotFoundError(f"security: there is no certificate or key file {path!r}.")
+        if key.startswith("tls_") and key.endswith(("file", "cert", "key")):
+            _check_certificate(key, path)
     return Security(**{"require_encryption": True, **paths})
+
+
+def _check_certificate(key: str, path: Any) -> None:
+    if not isinstance(path, str):
+        raise TypeError(f"security: {key} is a {type(path).__name__}, and no path of a file.")
+    if "\n" in path:  # the text of a certificate may stand for its file
+        return
+    if "-----BEGIN" in path:  # a key, perhaps: it is not shown
+        raise ValueError(
+            f"security: the text given as {key} has lost its line ends, as in a variable of the "
+            "environment; give it with them, or the path of its file."
+        )
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"security: there is no certificate or key file {path!r}.")

@@ -323,14 +323,33 @@ def test_a_scheduler_file_is_waited_for(running: Path, tmp_path: Path) -> None:
         ("tcp://127.0.0.1:1", {"timeout": "soon"}, ValueError, "timeout='soon' is no time such as"),
         ("tcp://127.0.0.1:1", {"timeout": None}, ValueError, "timeout=None is no time such as"),
         ("tls://127.0.0.1:1", {}, ValueError, "wants TLS and no certificates are known"),
-        ("tls://127.0.0.1:1", {"security": 3}, TypeError, "security=3 is not known"),
+        ("tls://127.0.0.1:1", {"security": 3}, TypeError, "security is a int; give a"),
         ("tls://127.0.0.1:1", {"security": {"ca": "x"}}, ValueError, "'ca' is not known"),
         ("tls://h:1", {"security": {"ca_file": "no.pem"}}, FileNotFoundError, "'no.pem'"),
+        ("tls://h:1", {"security": {"key": None}}, TypeError, "tls_client_key is a NoneType"),
     ],
 )
 def test_bad_arguments(where: object, settings: dict[str, object], error: type, says: str) -> None:
     with pytest.raises(error, match=says), rf.connect(where, **settings):
         pass
+
+
+@pytest.mark.parametrize(
+    ("where", "security"),
+    [
+        ("tls://h:1", "-----BEGIN PRIVATE KEY-----\nHIDE-ME\n"),
+        ("tls://h:1", {"key": "-----BEGIN PRIVATE KEY-----\\nHIDE-ME" + "A" * 3000}),
+        ("tcp://127.0.0.1:1/?token=HIDE-ME", None),
+        ("https://127.0.0.1:1/user/me/proxy/8787/status?token=HIDE-ME", None),
+        ("tcp://me:HIDE-ME@127.0.0.1:1", None),
+    ],
+)
+def test_keys_and_tokens_are_not_shown(where: str, security: Any) -> None:
+    with pytest.raises((ValueError, TypeError)) as caught, rf.connect(where, security=security):
+        pass
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "HIDE-ME" not in shown
+    assert "give" in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "deep"])
