@@ -15,7 +15,9 @@ import sklearn.metrics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import RidgeClassifier
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import rfcdask as rf
 from rfcdask.linear.counts import RankedScores
@@ -245,6 +247,21 @@ def test_evaluate_puts_the_columns_of_a_frame_in_the_order_of_a_store(tmp_path: 
     store = rf.ingest(frame.assign(label=y), tmp_path / "rows.zarr")
     model = rf.RidgeClassifier().fit(store.X, store.y)
     assert rf.metrics.evaluate(model, frame[["b", "a"]], y)["accuracy"] == model.score(frame, y)
+
+
+@pytest.mark.filterwarnings("error:X (has|does not have valid) feature names")
+def test_evaluate_finds_the_columns_of_a_store_for_models_of_scikit_learn(tmp_path: Path) -> None:
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 2)), columns=["a", "b"])
+    y = (frame["a"] > 0).astype(int)
+    store = rf.ingest(frame[["b", "a"]].assign(label=y), tmp_path / "rows.zarr")
+    for model in (
+        RidgeClassifier(),
+        make_pipeline(StandardScaler(), rf.RidgeClassifier()),
+        make_pipeline("passthrough", rf.RidgeClassifier()),
+    ):
+        model.fit(frame, y)
+        for rows in (store.X, frame):
+            assert rf.metrics.evaluate(model, rows, y)["accuracy"] == model.score(frame, y)
 
 
 def test_a_rule_for_several_targets_that_is_none_is_refused() -> None:
