@@ -285,11 +285,12 @@ def score(model: str, data: str, held_out: bool, **options: Any) -> None:
         if dataset.y is None:
             own = ", ".join(map(repr, known if isinstance(known, list) else [known]))
             missing = "" if known is None or is_store(data) else f" its column {own} is missing,"
-            raise ValueError(f"{data} has no labels to compare with:{missing} pass --label.")
+            raise ValueError(f"{data} has no labels to compare with:{missing} {_remedy(data)}.")
         y = _same_targets(saved, dataset, data)
         one = isinstance(known, str) and isinstance(found, str)
         if options["label"] is None and one and found != known:
             note(f"{data}: labels are taken from {found!r}, and the model learned {known!r}.")
+        _check_kind(data, dataset.classes, saved.learner)
         found = _measured(saved, dataset.X, y, client)
     metric = "R2" if found.labels is None else "accuracy"
     result = {
@@ -316,10 +317,30 @@ def _same_targets(saved: Any, dataset: Any, data: str) -> Any:
         return dataset.y
     if len(wanted or [""]) != len(found or [""]) or not wanted:
         said = f"the targets {', '.join(map(repr, wanted))}" if wanted else "one label"
-        raise ValueError(f"{data} does not have what {said} can be compared with: pass --label.")
+        raise ValueError(f"{data} does not have what {said} can be compared with: {_remedy(data)}.")
     if not (isinstance(saved.data.get("label_name"), list) and dataset.attrs.get("label_name")):
         return dataset.y
     return dataset.y[:, match_columns(data, found, wanted).places]
+
+
+def _remedy(data: str) -> str:
+    """Say how rows get other labels: of a store they are decided."""
+    if is_store(data):
+        return "give the file that it came from, with --label, or a store that has them"
+    return "pass --label"
+
+
+def _check_kind(data: str, found: Any, learner: Any) -> None:
+    """Refuse text in the place of numbers or booleans, and these in the place of text."""
+    known = getattr(learner, "classes_", None)
+    if found is None or known is None:
+        return
+    if (found.dtype.kind in "biuf") != (known.dtype.kind in "biuf"):
+        shown = [", ".join(map(repr, labels[:3].tolist())) for labels in (found, known)]
+        raise ValueError(
+            f"the labels of {data} are {shown[0]}, and those that the model learned {shown[1]}: "
+            "give rows whose labels are of the same type."
+        )
 
 
 def _measured(saved: Any, X: Any, y: Any, client: Any) -> Any:

@@ -271,7 +271,8 @@ def columns_by_name(estimator: Any, X: Any, *, reset: bool = False) -> Any:
         estimator.columns_ = np.array(stored)
     if reset or not names_are_compared(estimator, X):
         return X
-    names, known = _names_of(X), _known_names(estimator)
+    known = _known_names(estimator)
+    names = _names_of(X, known)
     if names == known:
         return X
     found = match_columns("X", names, known)
@@ -280,7 +281,9 @@ def columns_by_name(estimator: Any, X: Any, *, reset: bool = False) -> Any:
             f"columns {quoted(found.left_out)} of X are left out: the model was fitted without.",
             stacklevel=4,
         )
-    return X[known] if stored is None else X[:, found.places]
+    if stored is not None:
+        return X[:, found.places]
+    return X.iloc[:, found.places] if hasattr(X, "iloc") else X.select(known)
 
 
 def names_in_store(X: Any) -> list[str] | None:
@@ -297,7 +300,8 @@ def encoding_of_store(X: Any) -> str | None:
 def names_are_compared(estimator: Any, X: Any) -> bool:
     """Tell whether `columns_by_name` compares: what of two frames scikit-learn does itself."""
     frames = names_in_store(X) is None and not hasattr(estimator, "columns_")
-    return not frames and bool(_names_of(X)) and bool(_known_names(estimator))
+    known = _known_names(estimator)
+    return not frames and bool(known) and bool(_names_of(X, known))
 
 
 @contextmanager
@@ -309,11 +313,19 @@ def without_word_of_names(compared: bool) -> Iterator[None]:
         yield
 
 
-def _names_of(X: Any) -> list[str]:
-    """Return the names of the columns of a store's rows or of a frame; of others none."""
+def _names_of(X: Any, known: list[str]) -> list[str]:
+    """Return the names of the columns of a store's rows or of a frame; of others none.
+
+    A frame whose columns are only counted has none, unless those that are known are counted too.
+    """
     stored = names_in_store(X)
-    names = list(getattr(X, "columns", ())) if stored is None else stored
-    return names if all(isinstance(name, str) for name in names) else []
+    if stored is not None or not hasattr(X, "columns"):
+        return stored or []
+    from rfcdask.data.tables.encode import frame_names  # rows without a frame do without pyarrow
+
+    names = frame_names(X)
+    counted = hasattr(X, "iloc") and list(X.columns) == list(range(len(names)))
+    return [] if counted and {*names} != {*known} else names
 
 
 def _known_names(estimator: Any) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import dask.array as da
 import numpy as np
 from dask.delayed import delayed
-from sklearn.base import is_classifier
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
@@ -21,6 +21,7 @@ from rfcdask.data.sample import (
     check_container,
     columns_by_name,
     names_are_compared,
+    names_in_store,
     without_word_of_names,
 )
 from rfcdask.display import count
@@ -181,21 +182,26 @@ def measured(
     if isinstance(model, Pipeline) and len(model) > 1 and hasattr(model[0], "spec_of_table"):
         X, model = model[0].transform(X), model[1:]
     learner = model[-1] if isinstance(model, Pipeline) else model
-    named = hasattr(X, "columns")
-    X = _in_order(model, X) if named else X
+    named = hasattr(X, "columns") or names_in_store(X) is not None
+    X = columns_of_model(model, X)
     matrix, column, weights = check_data(learner, X, y, sample_weight, columns=False)
     with without_word_of_names(named):
         return _measured_rows(model, matrix, column, weights, client, progress)
 
 
-def _in_order(model: Any, X: Any) -> Any:
-    """Return a frame with the columns of `fit` in their order: its blocks have no names."""
+def columns_of_model(model: Any, X: Any) -> Any:
+    """Return rows with the columns of a model's first step; frames in another order are refused.
+
+    Blocks have no names: from here on columns go by position.
+    """
     check_container(X)
-    first = model[0] if isinstance(model, Pipeline) else model
-    compared, X = names_are_compared(first, X), columns_by_name(first, X)
-    with without_word_of_names(compared):
-        validate_data(first, X, reset=False, skip_check_array=True)
-    return X
+    steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
+    first = next(step for step in steps if step not in (None, "passthrough"))
+    found = columns_by_name(first, X)
+    if hasattr(X, "columns") and isinstance(first, BaseEstimator):
+        with without_word_of_names(names_are_compared(first, X)):
+            validate_data(first, found, reset=False, skip_check_array=True)
+    return found
 
 
 def _measured_rows(

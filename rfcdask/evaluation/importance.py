@@ -9,22 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
-from sklearn.base import BaseEstimator, is_classifier
+from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.validation import validate_data
 
 from rfcdask.data.sample import (
-    columns_by_name,
     gather_finite,
-    names_are_compared,
-    without_word_of_names,
 )
 from rfcdask.display import number
 from rfcdask.display.charts import bars
 from rfcdask.display.drawing import Chart
 from rfcdask.display.html import Table, render_repr
-from rfcdask.evaluation.evaluate import ModelCounts, count_blocks
+from rfcdask.evaluation.evaluate import ModelCounts, columns_of_model, count_blocks
 from rfcdask.features.base import check_count
 from rfcdask.kernels.arrays import Array, IntArray, RandomState, is_sparse, to_dense
 from rfcdask.kernels.seeds import draw_rows, hash_rows, seed_of, stream
@@ -185,7 +181,7 @@ def permutation_importance(
     model, X, feature_names, grouped = _encoded(model, X, feature_names, groups)
     learner = model[-1] if isinstance(model, Pipeline) else model
     scoring = check_scoring(scoring, numbers=not is_classifier(learner))
-    X = _columns_of_model(model, X)
+    X = columns_of_model(model, X)
     matrix, column, weights = check_data(learner, X, y, sample_weight, columns=False)
     together = _together(_names(model, X, feature_names, matrix.shape[1]), grouped)
     places = [columns for _, columns in together]
@@ -209,19 +205,6 @@ def permutation_importance(
     return PermutationImportance(
         losses, [name for name, _ in together], scoring, float(scores[0]), means
     )
-
-
-def _columns_of_model(model: Any, X: Any) -> Any:
-    """Return rows with the columns of the model's first step; names in another order are refused.
-
-    Blocks have no names: from here on columns go by position.
-    """
-    first = model[0] if isinstance(model, Pipeline) else model
-    found = columns_by_name(first, X)
-    if hasattr(X, "columns") and isinstance(first, BaseEstimator):
-        with without_word_of_names(names_are_compared(first, X)):
-            validate_data(first, found, reset=False, skip_check_array=True)
-    return found
 
 
 def _encoded(model: Any, X: Any, names: Any, groups: Any) -> tuple[Any, Any, Any, Any]:

@@ -72,7 +72,6 @@ Count = Callable[..., Any]
 def _align(arrays: Mapping[str, Any]) -> list[DaskArray | None]:
     """Return all arrays as dask arrays with the row chunks of the first that is one."""
     for name, array in arrays.items():
-        check_container(array, name)
         if isinstance(array, da.Array):
             require_known_rows(array, name)
     rows = next(array.chunks[0] for array in arrays.values() if isinstance(array, da.Array))
@@ -80,19 +79,36 @@ def _align(arrays: Mapping[str, Any]) -> list[DaskArray | None]:
 
 
 def _cut(name: str, array: Any, rows: tuple[int, ...]) -> DaskArray:
-    lazy = isinstance(array, da.Array)
-    found = array if lazy else np.asarray(array)
-    if found.ndim == 0 or found.shape[0] != sum(rows):
+    if array.ndim == 0 or array.shape[0] != sum(rows):
         raise ValueError(
-            f"{name} has shape {found.shape}, but {sum(rows)} rows are there: give one entry for "
+            f"{name} has shape {array.shape}, but {sum(rows)} rows are there: give one entry for "
             "each row."
         )
-    chunks = (rows, *found.shape[1:])
+    chunks = (rows, *array.shape[1:])
     return (
         checked_blocks(array, name).rechunk(chunks)
-        if lazy
-        else da.from_array(found, chunks, name=False)
+        if isinstance(array, da.Array)
+        else da.from_array(array, chunks, name=False)
     )
+
+
+def _flat(name: str, array: Any) -> Any:
+    """Return an array, a single column of it flat: against a row it would make a matrix."""
+    check_container(array, name)
+    if array is None:
+        return None
+    found = array if isinstance(array, da.Array) else np.asarray(array)
+    return found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
+
+
+def _require_one(arrays: Mapping[str, Any], *names: str) -> None:
+    """Refuse several columns where each row has one entry."""
+    for name in names:
+        if arrays[name] is not None and arrays[name].ndim > 1:
+            raise ValueError(
+                f"{name} has shape {arrays[name].shape}: give one entry for each row, of several "
+                "labels those of one column at a time."
+            )
 
 
 def _counted(arrays: Mapping[str, Any], count: Count, merge: Any, client: Any) -> Any:
@@ -113,7 +129,9 @@ def _streamed(measure: Metric) -> Metric:
                 check_container(array, name)
             return original(y_true, y_pred, **options)
         options.pop("sample_weight", None)
-        arrays = {"y_true": y_true, "y_pred": y_pred, "sample_weight": weights}
+        given = {"y_true": y_true, "y_pred": y_pred, "sample_weight": weights}
+        arrays = {name: _flat(name, array) for name, array in given.items()}
+        _require_one(arrays, "sample_weight")
         return measure(arrays, client, original, **options)
 
     named = [p for p in signature.parameters.values() if p.default != "deprecated"]
@@ -132,6 +150,7 @@ def _streamed(measure: Metric) -> Metric:
 
 def _label_metric(name: str, about: str) -> Metric:
     def measure(arrays: Any, client: Any, original: Metric, **options: Any) -> Any:
+        _require_one(arrays, "y_true", "y_pred")
         found = _counted(arrays, ConfusionCounts.of, ConfusionCounts.merge, client)
         return original(found.true, found.predicted, sample_weight=found.weights, **options)
 
@@ -156,11 +175,17 @@ f1_score = _label_metric("f1_score", "Return the harmonic mean of precision and 
 
 
 def _classes(arrays: Mapping[str, Any], client: Any, labels: Any = None) -> Array:
-    """Return the given labels, else the distinct ones of y_true, from a pass over it alone."""
-    if labels is not None:
-        return np.unique(labels)
+    """Return the distinct labels of y_true, from a pass over it alone, or all that are given."""
+    _require_one(arrays, "y_true")
     column = {"y_true": arrays["y_true"], "weights": None}
-    return np.asarray(_counted(column, lambda y, weights: np.unique(y), np.union1d, client))
+    found = np.asarray(_counted(column, lambda y, weights: np.unique(y), np.union1d, client))
+    if labels is None:
+        return found
+    known = np.unique(labels)
+    strange = [label for label in found.tolist() if label not in {*known.tolist()}]
+    if strange:  # numpy would compare numbers with text as text
+        raise ValueError(f"y_true has labels {strange[:5]} that are not in labels={known}.")
+    return known
 
 
 def _ranked(arrays: Mapping[str, Any], classes: Array, client: Any) -> list[RankedScores]:
@@ -200,6 +225,8 @@ def roc_auc_score(
             f"y_true has {len(classes)} classes: pass multi_class='ovr', with average 'macro' or "
             "'weighted', for the mean of each class against the rest."
         )
+    if labels is not None and list(labels) != classes.tolist():
+        raise ValueError(f"labels={labels!r} must be sorted, as the columns of y_score are.")
     ranks = _ranked(arrays, classes, client)
     return metric_of_ranks(original, ranks, average, max_fpr=max_fpr)
 
@@ -219,6 +246,10 @@ def average_precision_score(
         if pos_label not in classes:
             raise ValueError(
                 f"pos_label={pos_label} is not a valid label: it should be one of {classes}."
+            )
+        if arrays["y_pred"].ndim > 1 and pos_label != classes[-1]:
+            raise ValueError(
+                f"y_score has two columns: give that of pos_label={pos_label!r} alone."
             )
         classes = np.array([*classes[classes != pos_label], pos_label])
     elif average not in ("macro", "weighted", None):
@@ -291,6 +322,8 @@ def _error_metric(name: str, about: str, values: Callable[[Array], Array]) -> Me
         if rule == "raw_values":
             return values(errors)
         weights = None if rule else multioutput
+        if weights is not None and np.shape(weights) != errors[0].shape:
+            raise ValueError(f"multioutput={weights!r}: give {errors.shape[1]} weights, or a rule.")
         if rule == "variance_weighted" and errors[2].any():
             weights = errors[2]
         return float(np.average(values(errors), weights=weights))

@@ -329,6 +329,11 @@ def count_classes(
 def target_errors(y: Array, predicted: Array, weights: Array | None) -> Array:
     """Return weight, mean and squares about it of each target, and squared and absolute errors."""
     y, predicted = (np.asarray(a, np.float64).reshape(len(a), -1) for a in (y, predicted))
+    if y.shape != predicted.shape:  # which numpy would take for the same one several times
+        raise ValueError(
+            f"y has {y.shape[1]} target(s) per row and its predictions {predicted.shape[1]}; give "
+            "all of them."
+        )
     weights = np.ones(len(y)) if weights is None else weights
     weight = weights.sum()
     if not (np.isfinite(y).all() and np.isfinite(predicted).all()):

@@ -293,13 +293,7 @@ class LinearRegressorMixin(RegressorMixin):
         """Return R^2, computed block by block in bounded memory."""
         check_is_fitted(self, "coef_")
         arrays = _unevaluated(check_data(self, X, y, sample_weight))
-        targets = arrays[1]
         scores = LinearScores(self.coef_, self.intercept_)
-        known, given = len(scores.coef), 1 if targets.ndim == 1 else targets.shape[1]
-        if known != given:
-            raise ValueError(
-                f"y has {given} target(s) per row and the model predicts {known}; give all of them."
-            )
         count_block = partial(sum_errors, self._of_rows(scores))
         fold = FoldCounts(count_block, merge_errors, arrays[2] is not None)
         parts = fold_blocks(arrays, fold, None, client, "scoring", group_size=SCORED_BLOCKS)

@@ -206,6 +206,20 @@ def test_targets_of_a_store_are_matched_by_name(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["score", str(tmp_path / "m"), str(tmp_path / "one.zarr")])
     assert done.exit_code != 0
     assert "the targets 'price', 'rent'" in done.stderr
+    assert "pass --label" not in done.stderr  # which a store does not take
+
+
+def test_score_says_that_labels_are_of_another_type(tmp_path: Path) -> None:
+    """The remedy was one of Python, y.astype(str), which nobody can type here."""
+    table = two_targets(60).drop(columns="town")
+    table["dear"] = table["price"] > table["price"].median()
+    table.to_csv(tmp_path / "t.csv", index=False)
+    stored = rf.ingest(table, tmp_path / "t.zarr", label="dear")
+    rf.save(rf.RidgeClassifier().fit(stored.X, stored.y), tmp_path / "m")
+    rows = [str(tmp_path / name) for name in ("m", "t.csv")]
+    done = CliRunner().invoke(main, ["score", *rows, "--label", "dear"])
+    assert done.exit_code == 2
+    assert "'False', 'True', and those that the model learned False, True" in done.stderr
 
 
 def test_probabilities_through_fit(tmp_path: Path) -> None:

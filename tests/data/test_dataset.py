@@ -13,6 +13,7 @@ from threading import Thread
 
 import dask
 import numpy as np
+import pyarrow as pa
 import pytest
 import zarr
 from data_helpers import same_bits
@@ -326,7 +327,7 @@ def test_names_of_frames_and_of_stores_are_compared(orders, model):
     frames = [pandas.DataFrame(ds.X.compute(), columns=ds.columns) for ds in (store, other)]
     fitted = clone(model).fit(store.X, store.y)
     wanted = fitted.predict(store.X).compute()
-    for frame in frames:
+    for frame in (*frames, *map(pa.table, frames)):
         assert np.array_equal(fitted.predict(frame), wanted)
         assert fitted.score(frame, store.y) == fitted.score(store.X, store.y)
         rf.permutation_importance(fitted, frame, store.y, random_state=0)
@@ -340,6 +341,24 @@ def test_names_of_frames_and_of_stores_are_compared(orders, model):
         fitted.predict(fewer.X)
     with pytest.raises(ValueError, match="in the same order as they were in fit"):
         fitted.predict(frames[1])
+
+
+def test_columns_of_frames_whose_names_are_numbers_are_found_too(tmp_path):
+    """Years, say: in another order they were taken for each other, without a word."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(np.random.default_rng(0).normal(size=(200, 3)))
+    y = frame[0] > 0
+    for names in ([2021, 2022, 2023], [2, 0, 1]):
+        years = frame.set_axis(names, axis=1)
+        store = rf.ingest((years, y), tmp_path / f"{names[0]}.zarr")
+        model = rf.RidgeClassifier().fit(store.X, store.y)
+        for order in (names, names[::-1], sorted(names)):
+            assert model.score(years[order], y) == model.score(store.X, store.y) > 0.9
+    with pytest.raises(DataError, match="column '2' is missing from X"):
+        model.predict(frame.set_axis([2021, 2022, 2023], axis=1))
+    named = rf.ingest((frame.set_axis([*"abc"], axis=1), y), tmp_path / "named.zarr")
+    model = rf.RidgeClassifier().fit(named.X, named.y)
+    assert np.array_equal(model.predict(frame), model.predict(named.X).compute())  # only counted
 
 
 def test_a_web_server_without_sizes_is_refused(tmp_path):

@@ -15,7 +15,9 @@ import sklearn.metrics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import RidgeClassifier
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import rfcdask as rf
 from rfcdask.linear.counts import RankedScores
@@ -247,9 +249,76 @@ def test_evaluate_puts_the_columns_of_a_frame_in_the_order_of_a_store(tmp_path: 
     assert rf.metrics.evaluate(model, frame[["b", "a"]], y)["accuracy"] == model.score(frame, y)
 
 
+@pytest.mark.filterwarnings("error:X (has|does not have valid) feature names")
+def test_evaluate_finds_the_columns_of_a_store_for_models_of_scikit_learn(tmp_path: Path) -> None:
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 2)), columns=["a", "b"])
+    y = (frame["a"] > 0).astype(int)
+    store = rf.ingest(frame[["b", "a"]].assign(label=y), tmp_path / "rows.zarr")
+    for model in (
+        RidgeClassifier(),
+        make_pipeline(StandardScaler(), rf.RidgeClassifier()),
+        make_pipeline("passthrough", rf.RidgeClassifier()),
+    ):
+        model.fit(frame, y)
+        for rows in (store.X, frame):
+            assert rf.metrics.evaluate(model, rows, y)["accuracy"] == model.score(frame, y)
+
+
 def test_a_rule_for_several_targets_that_is_none_is_refused() -> None:
     y = da.from_array(np.random.default_rng(0).normal(size=(20, 2)), chunks=(7, 2))
     with pytest.raises(ValueError, match="must be one of uniform_average, raw_values, variance"):
         rf.metrics.r2_score(y, y, multioutput="variance-weighted")
     with pytest.raises(ValueError, match="must be one of uniform_average, raw_values, or"):
         rf.metrics.mean_absolute_error(y, y, multioutput="variance_weighted")
+
+
+def test_one_column_of_labels_is_measured_as_labels() -> None:
+    rng = np.random.default_rng(0)
+    y, shares, weights = rng.integers(0, 2, 90), rng.random(90), rng.random(90)
+    predicted = (shares > 0.4).astype(int)
+    for name in (*LABELS, *AVERAGED):
+        same(name, [y[:, None], predicted], (40, 50), weights)
+        same(name, [y, predicted[:, None]], (40, 50), weights)
+    for name in ("roc_auc_score", "average_precision_score", "log_loss", "brier_score_loss"):
+        same(name, [y[:, None], shares], (40, 50), weights)
+        same(name, [y, shares[:, None]], (40, 50), weights)
+
+
+def test_metrics_refuse_several_columns_where_one_is_measured() -> None:
+    y = da.from_array(np.arange(40).reshape(20, 2) % 3, chunks=(7, 2))
+    for name in (*LABELS, *AVERAGED, "roc_auc_score", "log_loss"):
+        with pytest.raises(ValueError, match=r"y_true has shape \(20, 2\): give one entry"):
+            getattr(rf.metrics, name)(y, y)
+    with pytest.raises(ValueError, match=r"sample_weight has shape \(20, 2\): give one entry"):
+        rf.metrics.accuracy_score(y[:, 0], y[:, 0], sample_weight=y)
+
+
+def test_targets_are_compared_with_as_many_predictions() -> None:
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    one, two = X[:, 0], X[:, :2]
+    for name in ERRORS:
+        for y, predicted in ((two, one), (one, two), (two, X)):
+            with pytest.raises(ValueError, match=r"target\(s\) per row and its predictions"):
+                getattr(rf.metrics, name)(da.from_array(y, chunks=20), predicted)
+    model = rf.Ridge().fit(X, one)
+    for measure in (model.score, lambda *rows: rf.metrics.evaluate(model, *rows)):
+        with pytest.raises(ValueError, match=r"y has 2 target\(s\) per row and its predictions 1"):
+            measure(X, two)
+    with pytest.raises(ValueError, match=r"y has 2 target\(s\) per row and its predictions 1"):
+        rf.permutation_importance(model, X, two)
+    with pytest.raises(ValueError, match="give 2 weights"):
+        rf.metrics.r2_score(da.from_array(two), two, multioutput=[1.0, 2.0, 3.0])
+
+
+def test_scores_are_those_of_the_labels_that_are_named() -> None:
+    y = da.from_array(np.arange(60) % 3, chunks=20)
+    shares = da.from_array(np.random.default_rng(0).dirichlet(np.ones(3), 60), chunks=(20, 3))
+    for labels in (["a", "b", "c"], [1, 2, 3]):
+        for name, more in (("log_loss", {}), ("roc_auc_score", {"multi_class": "ovr"})):
+            with pytest.raises(ValueError, match=r"y_true has labels .* that are not in labels="):
+                getattr(rf.metrics, name)(y, shares, labels=labels, **more)
+    with pytest.raises(ValueError, match="must be sorted, as the columns of y_score are"):
+        rf.metrics.roc_auc_score(y, shares, labels=[2, 1, 0], multi_class="ovr")
+    two = da.stack([1 - shares[:, 0], shares[:, 0]], axis=1).rechunk((20, 2))
+    with pytest.raises(ValueError, match="two columns: give that of pos_label=0 alone"):
+        rf.metrics.average_precision_score(y % 2, two, pos_label=0)

@@ -133,6 +133,8 @@ def _label_values(where: str, name: str, column: Any) -> Array:
     import pyarrow as pa
 
     column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if not pa.types.is_null(column.type):  # of a partition that has no label
+        _require_label(where, name, column.type)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if column.null_count and pa.types.is_boolean(column.type):
@@ -274,11 +276,7 @@ def check_label(schemas: dict[str, Any], label: Label) -> None:
     digits: dict[int, str] = {}
     for path, schema in schemas.items():
         kind = schema.field(label).type
-        if not _is_label(kind):
-            raise DataError(
-                f"{path}: the label {label!r} holds {kind}: labels are numbers or text, so write "
-                "it as one of them, or choose another label column."
-            )
+        _require_label(path, label, kind)
         texts.setdefault(numpy_type(kind) is None, path)
         if hasattr(kind, "scale"):
             digits.setdefault(kind.scale, path)
@@ -293,6 +291,15 @@ def check_label(schemas: dict[str, Any], label: Label) -> None:
         raise DataError(
             f"the label {label!r} is a decimal with more digits in one file than in another "
             f"({first}, {other}): write it in one way."
+        )
+
+
+def _require_label(where: str, name: str, kind: Any) -> None:
+    """Refuse labels that are neither numbers nor text: dates would become numbers."""
+    if not _is_label(kind):
+        raise DataError(
+            f"{where}: the label {name!r} holds {kind}: labels are numbers or text, so write it as "
+            "one of them, or choose another label column."
         )
 
 

@@ -334,6 +334,8 @@ def to_arrow(X: Any, name: str = "X") -> Any:
 
 
 def _arrow_column(column: Any, name: str, where: str) -> Any:
+    if hasattr(column, "sparse"):  # which Arrow does not know
+        column = column.sparse.to_dense()
     try:
         found = pa.Array.from_pandas(column)
     except (pa.ArrowException, OverflowError, ValueError) as error:

@@ -275,6 +275,13 @@ def test_mixed_values_are_named() -> None:
         rf.TableEncoder().fit(pd.DataFrame({"a": [1, "x", 2.0], "b": 1}).assign(a=[1, "x", 2]))
 
 
+def test_sparse_columns_of_pandas_are_numbers() -> None:
+    """They were said to mix values, and to be made numbers."""
+    plain = pd.DataFrame({"a": [0.0, 0.0, 3.0, 1.0]})
+    fitted = rf.TableEncoder().fit(plain.astype(pd.SparseDtype(float, 0.0)))
+    np.testing.assert_array_equal(fitted.transform(plain), rf.TableEncoder().fit_transform(plain))
+
+
 @pytest.mark.parametrize("X", [np.array([["a", 1]], object), np.ones((3, 2)), [[1, 2]]])
 def test_arrays_without_names_are_refused(X: Any) -> None:
     with pytest.raises(DataError, match=r"no named columns: give a DataFrame"):

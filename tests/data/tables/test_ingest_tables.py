@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -147,6 +148,18 @@ def test_gaps_beside_text_are_dropped_or_refused(tmp_path: Path) -> None:
     assert column["center"] == pytest.approx(14 / 3)
     words = r"t\.csv, line 3: column 'c' has no value: pass nan='auto'"
     refused(tmp_path, "t.csv", path.read_text(), words, nan="raise")
+
+
+@pytest.mark.parametrize("task", ["auto", "classification", "regression"])
+def test_dates_are_no_labels_of_dask_frames_either(task: str, tmp_path: Path) -> None:
+    """They were taken for microseconds, or ended in a raw TypeError."""
+    times = pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(40) % 3, unit="h")
+    frame = pd.DataFrame({"a": np.arange(40.0), "when": times})
+    frame["took"] = frame["when"] - frame["when"].min()
+    lazy = dd.from_pandas(frame, npartitions=2)
+    for label in ("when", "took", ["when", "took"]):
+        with pytest.raises(DataError, match=r"holds (timestamp|duration).*: labels are numbers or"):
+            rf.ingest(lazy, tmp_path / "s.zarr", label=label, task=task)
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "frame"])
