@@ -17,7 +17,7 @@ import numpy as np
 from rfcdask.data.errors import DamagedStoreError, DataError
 from rfcdask.kernels.arrays import LEAST_SQUARE, Array, FloatArray
 from rfcdask.persist.chunks import MOST_CHARACTERS
-from rfcdask.persist.untrusted import redacted
+from rfcdask.persist.untrusted import reason, redacted
 
 LABEL_NAMES = ("label", "target", "class", "y")
 MOST_SHOWN = 30
@@ -120,9 +120,16 @@ def label_names(label: Label) -> list[str]:
     return [] if label is None else [label] if isinstance(label, str) else list(label)
 
 
-def require_short(labels: Iterable[Any]) -> None:
-    """Refuse text that is too long for the name of a class."""
-    texts = (label for label in labels if isinstance(label, str | bytes))
+def distinct_texts(labels: Array) -> Array:
+    """Return the different labels of some rows as sorted text, if each can name a class."""
+    try:
+        found = set(labels.tolist())
+        texts = [label for label in found if isinstance(label, str | bytes)]
+        "".join(label for label in texts if isinstance(label, str)).encode()
+    except (SystemError, ValueError) as error:  # numpy takes any number for a letter
+        raise DataError(
+            f"a label is no text ({reason(error)}): write the labels again, as UTF-8."
+        ) from None
     longest = max(texts, key=len, default="")
     if len(longest) > MOST_CHARACTERS:
         raise DataError(
@@ -130,6 +137,13 @@ def require_short(labels: Iterable[Any]) -> None:
             f"{MOST_CHARACTERS:,}: choose another label column, look for a quote that is never "
             "closed, or give the classes shorter names."
         )
+    try:
+        return np.unique(np.fromiter(found, labels.dtype, len(found)).astype(str))
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"the labels are bytes and no plain text ({error.object[:20]!r}): decode them first, "
+            "with numpy.char.decode."
+        ) from None
 
 
 def several_are_numbers(where: str, name: str) -> DataError:

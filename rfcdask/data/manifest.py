@@ -66,7 +66,7 @@ def seal_of(data: Any, n_chunks: int, *, deep: bool = False) -> Seal:
     With `deep` the bytes of the chunks are compared with their checksums too.
     """
     values = np.frombuffer(data, np.uint8)
-    starts, lengths, index = _parse_index(values[-_index_bytes(n_chunks) :], n_chunks)
+    starts, lengths, index = _parse_index(values[-index_bytes(n_chunks) :], n_chunks)
     here = np.flatnonzero(starts != _ABSENT)
     stops = (starts + lengths)[here]
     if len(here) and (lengths[here].min() < 4 or stops.max() > len(values) or stops.min() < 4):
@@ -80,13 +80,14 @@ def seal_of(data: Any, n_chunks: int, *, deep: bool = False) -> Seal:
     return Seal(len(values), index, tuple(sums.tolist()))
 
 
-def _index_bytes(n_chunks: int) -> int:
+def index_bytes(n_chunks: int) -> int:
+    """Return the size of the index at the end of a shard."""
     return 16 * n_chunks + 4
 
 
 def _parse_index(tail: Array, n_chunks: int) -> tuple[Array, Array, int]:
     """Return where the chunks of a shard begin, how long they are, and the index's checksum."""
-    if len(tail) != _index_bytes(n_chunks):
+    if len(tail) != index_bytes(n_chunks):
         raise ValueError(f"it has {len(tail)} bytes where its index alone has more")
     found = _stored_sum(tail)
     if google_crc32c.value(tail[:-4]) != found:
@@ -295,7 +296,7 @@ class BoundedStore(WrapperStore[Store]):
         if isinstance(byte_range, SuffixByteRequest):  # an index
             places = []
         elif byte_range is None and self.n_chunks:  # a whole shard
-            starts, sizes, _ = _parse_index(data[-_index_bytes(self.n_chunks) :], self.n_chunks)
+            starts, sizes, _ = _parse_index(data[-index_bytes(self.n_chunks) :], self.n_chunks)
             here = starts < len(data)
             places = list(zip(starts[here].tolist(), sizes[here].tolist(), strict=True))
         for start, size in places:
@@ -352,7 +353,7 @@ class CheckedStore(BoundedStore):
         elif isinstance(byte_range, SuffixByteRequest):
             self._check_index(key, seal, value)
         elif isinstance(byte_range, RangeByteRequest):
-            end = SuffixByteRequest(_index_bytes(len(seal.chunks)))
+            end = SuffixByteRequest(index_bytes(len(seal.chunks)))
             index = await self._store.get(key, prototype, end)
             if index is None:
                 raise ValueError("it is missing")
@@ -378,7 +379,7 @@ def read_chunks(path: str, seal: Seal, first: int, count: int) -> Iterator[Array
     """
     if not os.path.isfile(path):
         raise ValueError("it is missing")
-    n_index = _index_bytes(len(seal.chunks))
+    n_index = index_bytes(len(seal.chunks))
     with open(path, "rb", buffering=0) as file:
         if (size := file.seek(0, os.SEEK_END)) != seal.size:
             raise ValueError(f"it has {size} bytes, and {seal.size} were written")

@@ -24,12 +24,14 @@ from rfcdask.data.manifest import (
     REMEDY,
     Manifest,
     damage_as,
+    index_bytes,
     known_manifest,
     read_manifest,
     seal_of,
     shard_key,
 )
 from rfcdask.data.reader import SparseReader, StoreReader, open_checked
+from rfcdask.data.tables import TableSpec
 from rfcdask.data.views import load_projection
 from rfcdask.execution.cluster import current_client
 from rfcdask.execution.executor import call_later, run_tasks
@@ -199,12 +201,14 @@ def _make_reader(
     labelled = attrs.get("labels") is not None
     several = attrs.get("labels") == "targets"
     y = open_checked(location, manifest, "targets" if several else "y") if labelled else None
+    _check_index(y, sizes)
     if attrs["format"] == SPARSE_FORMAT and manifest is not None:
         return _make_sparse_reader(location, manifest, attrs, y)
     X = open_checked(location, manifest, "X")
     n_rows, block = X.shape[0], X.shards[0]
     n_blocks = -(-n_rows // block)
     _check_shards(location, manifest, n_rows, n_blocks, sizes)
+    _check_index(X, sizes)
     if X.ndim != 2 or not _fit_together(y, several, n_rows, block):
         raise ValueError(f"X has shape {X.shape}, y {None if y is None else y.shape}")
     documents = X.metadata.to_dict(), str(y and y.metadata.to_dict())
@@ -297,6 +301,16 @@ def _check_shards(
         raise DamagedStoreError(f"shard {missing} of array X is missing from {location}: {REMEDY}.")
 
 
+def _check_index(array: Any, sizes: Mapping[str, int]) -> None:
+    """Refuse shards of more chunks than a file lists: zarr counts them all, in memory."""
+    if array is None or not array.shards:
+        return
+    n_chunks = math.prod(n // m for n, m in zip(array.shards, array.chunks, strict=True))
+    largest = max((n for key, n in sizes.items() if key.startswith(f"{array.path}/c/")), default=0)
+    if index_bytes(n_chunks) > largest:
+        raise ValueError(f"{array.path} declares {n_chunks:,} chunks in a shard of {largest} bytes")
+
+
 def _check_values(reader: StoreReader, attrs: Mapping[str, Any]) -> None:
     """Compare what the attributes say with each other and with the arrays."""
     classes, scale = attrs.get("classes"), reader.scale
@@ -336,6 +350,8 @@ def _check_values(reader: StoreReader, attrs: Mapping[str, Any]) -> None:
         good = _is_list(values, one) and len(values or ()) == reader.n_targets
         if isinstance(values, list) and not good:
             raise ValueError(f"{name} does not name {reader.n_targets} targets")
+    if attrs.get("table") is not None:
+        TableSpec.from_json(attrs["table"])
     if isinstance(source := attrs.get("source"), list) and not (source and _is_list(source, str)):
         raise ValueError("source is no list of names")
 

@@ -77,9 +77,11 @@ def chunk_bytes(array: Any) -> int:
 
 
 def row_bytes(array: Any) -> int:
-    """Return the size of one row of an array, or the most that it may be."""
+    """Return what one row of an array takes while it is read, or the most that it may take."""
     kind = np.dtype(array.dtype)
     size = TEXT_BYTES if kind.kind == "T" else kind.itemsize  # of texts the type tells no length
+    if kind.kind in "UST":  # copies are made to count them, in which each byte becomes a letter
+        size *= 16 if kind.kind == "S" else 4
     return max(1, math.prod(array.shape[1:]) * size)
 
 

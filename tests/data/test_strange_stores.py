@@ -280,3 +280,30 @@ def test_statistics_that_are_null(tmp_path):
     seal_with(path, "mean", None)
     with pytest.raises(DataError, match="no column statistics"):
         rf.open_dataset(path).standardize()
+
+
+@pytest.mark.filterwarnings("ignore:.*without a manifest")
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("name", ["X", "targets"])
+def test_shards_of_more_chunks_than_they_list(tmp_path, name, old):
+    """zarr counts them before it reads any: 24 GiB for a sample of ten rows."""
+    path = tmp_path / "store"
+    rf.ingest((np.arange(30.0).reshape(10, 3), np.arange(20.0).reshape(10, 2) + 0.5), path)
+    edit_json(path / name / "zarr.json", lambda found: widen(found, 2**31))
+    as_format_1(path) if old else bind_again(path, f"{name}/zarr.json")
+    with pytest.raises(DamagedStoreError, match=rf"{name} declares [\d,]+ chunks in a shard"):
+        rf.open_dataset(path).sample(10)
+
+
+def widen(found, factor):
+    found["chunk_grid"]["configuration"]["chunk_shape"][1] *= factor
+
+
+@pytest.mark.parametrize("table", [3, {}, {"version": 1, "rows": 5, "columns": [{"name": "a"}]}])
+def test_a_record_of_a_table_that_is_none(tmp_path, table):
+    """`rfcdask predict` ended in a raw KeyError."""
+    path = tmp_path / "store"
+    rf.ingest(np.arange(30.0).reshape(10, 3), path)
+    seal_with(path, "table", table)
+    with pytest.raises(DataError, match="the record of the table's columns is damaged"):
+        rf.open_dataset(path)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rfcdask.data.columns import NAMELESS, Names, require_short
+from rfcdask.data.columns import NAMELESS, Names, distinct_texts
 from rfcdask.data.errors import DataError, NotNumbersError
 from rfcdask.kernels.arrays import Array, IntArray, is_sparse
 from rfcdask.kernels.runtime import compiled
@@ -98,14 +98,7 @@ class LabelTally:
                 one.add(column)
             self.join(LabelTally(targets=more))
             return
-        require_short(set(values.tolist()) if is_text(values) else ())
-        try:
-            found = np.unique(values.astype(str) if is_text(values) else values)
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"the labels are bytes and no plain text ({error.object[:20]!r}): decode them "
-                "first, with numpy.char.decode."
-            ) from None
+        found = distinct_texts(values) if is_text(values) else np.unique(values)
         if values.dtype.kind in "OT":
             _require_apart(values, found)
         text, many = is_text(values), len(found) > MOST_CLASSES

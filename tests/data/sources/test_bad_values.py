@@ -434,3 +434,14 @@ def test_a_label_as_long_as_a_text_is_no_class(tmp_path, kind):
     assert rf.ingest((frame[["a"]].to_numpy(), y), tmp_path / "b.zarr").y.compute().tolist() == (
         y.tolist()
     )
+
+
+@pytest.mark.parametrize("letter", [0xD800, 0x110000, 0xFFFFFFFF])
+def test_labels_that_are_no_text_are_refused_before_they_are_written(tmp_path, letter):
+    """Half a pair of UTF-16 gave a store that could not be opened, other numbers a SystemError."""
+    y = np.array(["a", "b"] * 5)
+    y.view(np.uint32)[1] = letter
+    np.savez(tmp_path / "a.npz", X=np.ones((10, 2)), y=y)
+    with pytest.raises(DataError, match=r"a label is no text .*: write the labels again, as UTF-8"):
+        rf.ingest(tmp_path / "a.npz", tmp_path / "a.zarr")
+    assert not (tmp_path / "a.zarr").exists()
