@@ -69,12 +69,18 @@ def _is_known(data: Any) -> bool:
         return False
     sizes = [data.get(name) for name in ("columns", "columns_in_file")]
     names, projection = data.get("column_names"), data.get("projection")
-    named = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    label, drawn = data.get("label_name"), {} if projection is None else projection
     return (
         all(isinstance(size, int) for size in sizes)
-        and (names is None or (named and len(names) == sizes[1]))
-        and (projection is None or {"seed", "checksum"} <= set(projection))
+        and (names is None or (_are_names(names) and len(names) == sizes[1]))
+        and (label is None or isinstance(label, str) or _are_names(label))
+        and isinstance(drawn, dict)
+        and (not drawn or {"seed", "checksum"} <= set(drawn))
     )
+
+
+def _are_names(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def load_model(path: str, *, predicts: bool) -> Saved:

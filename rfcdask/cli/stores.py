@@ -231,7 +231,7 @@ def show_model(path: str, as_json: bool, verify: bool = False) -> None:
         pairs.append((name, _as_call(step)))
     if any(s["class"] == "TableEncoder" for s in record.get("steps", {"": record}).values()):
         pairs += _columns_of(path)
-    pairs += [(k, str(v)) for k, v in _told(record.get("about") or {}).items()]
+    pairs += [(k, str(v)) for k, v in _told(record.get("about")).items()]
     show(data, _aligned([*pairs, ("bytes", f"{size:,}")]), as_json)
 
 
@@ -262,18 +262,21 @@ def _as_call(step: dict[str, Any]) -> str:
     return f"{kind}({', '.join(changed)})"
 
 
-def _told(about: dict[str, Any]) -> dict[str, Any]:
+def _told(about: Any) -> dict[str, Any]:
     """Return the plain values of what was kept with a model, and what is known of its data."""
     from rfcdask.data.columns import first_names
 
+    if not isinstance(about, dict):  # notes of a stranger
+        return {}
     shown: dict[str, Any] = {k: v for k, v in about.items() if isinstance(v, (str, int, float))}
     data = about.get("data")
     if isinstance(data, dict):
         names = data.get("column_names")
         shown["data"] = data.get("path")
-        shown["columns"] = first_names(names) if names else data.get("columns")
+        named = list(map(str, names)) if isinstance(names, list) else []
+        shown["columns"] = first_names(named) if named else data.get("columns")
         label = data.get("label_name")
-        shown["label"] = ", ".join(label) if isinstance(label, list) else label
+        shown["label"] = ", ".join(map(str, label)) if isinstance(label, list) else label
     return {k: v for k, v in shown.items() if v is not None}
 
 

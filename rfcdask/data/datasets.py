@@ -9,7 +9,7 @@ import tarfile
 import warnings
 import zipfile
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -142,15 +142,27 @@ def load_recipe(name: str) -> Recipe:
     with faults_as(lambda why: DataError(f"{path} is no recipe ({why}): restore it.")):
         data = read_toml(path, RECIPE_BYTES)
         parts = {part: _part(values) for part, values in data.pop("parts").items()}
-        classes = tuple(data.pop("classes"))
-        return Recipe(name=name, parts=parts, classes=classes, **data)
+        classes, columns = tuple(data.pop("classes")), _whole(data.pop("columns"))
+        return Recipe(name=name, parts=parts, classes=classes, columns=columns, **data)
 
 
 def _part(values: dict[str, Any]) -> Part:
     urls = tuple(values.pop("urls"))
     files = tuple(values.pop("files", [url.rpartition("/")[2] for url in urls]))
     sums = tuple(values.pop("sha256", [None] * len(urls)))
-    return Part(urls=urls, files=files, sha256=sums, **values)
+    made = Part(urls=urls, files=files, sha256=sums, **values)
+    if not len(urls) == len(files) == len(sums):
+        raise ValueError(f"there are {len(urls)} urls, {len(files)} files and {len(sums)} sha256")
+    for name in filter(None, (*files, made.member, made.label_member)):
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise ValueError(f"{name!r} leads out of the folder of downloads")
+    return replace(made, rows=_whole(made.rows))
+
+
+def _whole(number: Any) -> int:
+    if type(number) is not int or number < 1:
+        raise ValueError(f"{number!r} is no number of rows or columns")
+    return number
 
 
 def fetch(

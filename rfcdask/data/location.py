@@ -19,12 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fsspec
+from fsspec.archive import AbstractArchiveFileSystem
 from fsspec.core import url_to_fs
-from zarr.abc.store import Store
+from zarr.abc.store import ByteRequest, Store
+from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import FsspecStore, LocalStore
 
 from rfcdask.data.errors import DataError, reachable
 from rfcdask.execution.failures import ask_workers
+from rfcdask.persist.chunks import CHUNK_BYTES
 from rfcdask.persist.files import (
     PARTIAL,
     atomic_file,
@@ -34,6 +37,7 @@ from rfcdask.persist.files import (
     sync_all,
 )
 from rfcdask.persist.untrusted import (
+    JSON_BYTES,
     check_zip,
     reason,
     redacted,
@@ -71,10 +75,36 @@ class _LocalStore(LocalStore):
 
 
 class _RemoteStore(FsspecStore):
-    get = _reaching("get")
+    """A zarr store behind a URL."""
+
+    async def get(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        """Return the bytes of an object, None where there is none."""
+        with reachable(self.path, *UNUSABLE):
+            if byte_range is None:
+                _require_unpacked(getattr(self.fs, "sync_fs", self.fs), f"{self.path}/{key}")
+            return await super().get(key, prototype, byte_range)
+
     get_partial_values = _reaching("get_partial_values")
     exists = _reaching("exists")
     set = _reaching("set")
+
+
+def _require_unpacked(fs: Any, path: str) -> None:
+    """Refuse an object in an archive that unpacks to more than is ever read at once.
+
+    A few bytes there may stand for any number, and all of them are taken into memory.
+    """
+    if not isinstance(fs, AbstractArchiveFileSystem) or not fs.exists(path):
+        return
+    told = path.rpartition("/")[2].startswith((".z", "zarr.json"))
+    most = JSON_BYTES if told else CHUNK_BYTES
+    if (size := int(fs.info(path)["size"])) > most:
+        raise DataError(
+            f"{path} in an archive has {size:,} bytes, the most that is read is {most:,}: write it "
+            "in smaller parts."
+        )
 
 
 def is_url(path: str) -> bool:
@@ -256,6 +286,7 @@ class Location:
         with self._at(name) as (fs, path):
             if self.is_local:
                 require_plain(Path(path))
+            _require_unpacked(fs, path)
             data: bytes = fs.cat_file(path, start=start, end=stop)
         return data
 

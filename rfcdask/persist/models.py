@@ -40,7 +40,7 @@ from rfcdask.persist.files import (
     lock_path,
     require_flag,
 )
-from rfcdask.persist.state import check_state, checked_steps, decode, encode, text_array
+from rfcdask.persist.state import check_head, check_state, checked_steps, decode, encode, text_array
 from rfcdask.persist.untrusted import faults_as, read_json, require_memory, require_plain
 
 FORMAT = 2  # raised whenever older versions could not read what is written; 2 knows pipelines
@@ -240,8 +240,10 @@ def _checked_record(folder: Path, checksum: str | None = None) -> dict[str, Any]
             f"{FORMAT}: upgrade rfcdask."
         )
     found = record.pop("checksum", None)
-    if found != _checksum(record) or "class" not in record or checksum not in (None, found):
+    if found != _checksum(record) or checksum not in (None, found):
         raise _damaged(folder / _JSON, "its checksum is that of another content")
+    with _damage_of(folder / _JSON):
+        check_head(record, {"Pipeline", *PERSISTABLE})
     return record
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,20 @@ from rfcdask.persist.untrusted import require_memory
 
 _LIST_BYTES = 2**26  # most bytes of an array that ``model.json`` itself holds
 _TEXT_BYTES = 2**28  # most bytes of an array of names
+
+
+def check_head(record: dict[str, Any], known: Collection[str]) -> None:
+    """Raise a ValueError unless a record says of a model what all of them say.
+
+    `known` are the names of classes that may be saved.
+    """
+    kind, version = record.get("class"), record.get("version")
+    if not isinstance(kind, str) or kind not in known:
+        raise ValueError(f"class is {kind!r}, which is none that this version knows")
+    name, needed = ("steps", list) if kind == "Pipeline" else ("parameters", dict)
+    for key, value, type_ in (("version", version, str), (name, record.get(name), needed)):
+        if not isinstance(value, type_):
+            raise ValueError(f"{key} is {str(value)[:40]!r}")
 
 
 def encode(name: str, value: Any) -> Any:
@@ -231,8 +245,8 @@ def _is_epoch(entry: Any) -> bool:
 def _n_outputs(classes: Any) -> tuple[int, ...]:
     """Return how many outputs there may be: softmax has two for two classes."""
     listed = isinstance(classes, np.ndarray) and classes.ndim == 1 and len(classes) > 1
-    if not listed or len(np.unique(classes)) < len(classes):
-        raise ValueError("classes_ is no list of two or more different labels")
+    if not listed or not np.array_equal(np.unique(classes), classes):  # which are looked up
+        raise ValueError("classes_ is no list of two or more different labels, sorted")
     return (1, 2) if len(classes) == 2 else (len(classes),)
 
 

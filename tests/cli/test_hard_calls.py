@@ -119,3 +119,32 @@ def test_results_of_a_run_that_are_damaged_are_made_again(
     assert "remove it and call again" in done.stderr
     results.unlink()
     assert call(*again).stdout == first.stdout
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        3,
+        {"data": 3},
+        *(
+            {"data": {"columns": 4, "columns_in_file": 4} | strange}
+            for strange in (
+                {"column_names": 5},
+                {"column_names": [1, 2, 3, 4]},
+                {"column_names": {"a": 1}},
+                {"label_name": 5},
+                {"label_name": [1, 2]},
+                {"projection": 5},
+                {"projection": ["seed", "checksum"]},
+            )
+        ),
+    ],
+)
+def test_notes_of_a_stranger_in_a_model(call: Any, tmp_path: Path, about: Any) -> None:
+    """They ended in raw exceptions; the model itself says what it needs."""
+    X = np.random.default_rng(0).normal(size=(60, 4))
+    rf.save(rf.Ridge().fit(X, X[:, 0]), tmp_path / "model", about=about)
+    (tmp_path / "a.csv").write_text("a,b,c,d\n" + "1,2,3,4\n" * 3)
+    for args in (["info", "model"], ["predict", "model", "a.csv", "p.csv"]):
+        done = call(*args, cwd=tmp_path)
+        assert done.exit_code == 0, done.stderr

@@ -345,6 +345,21 @@ def test_a_damaged_recipe_is_named(tmp_path, monkeypatch, text):
         load_recipe("adult")
 
 
+_STRANGE = ['member = "../../x"', 'label_member = "/etc/x"', 'files = ["../x"]', "files = []"]
+
+
+@pytest.mark.parametrize("line", [*_STRANGE, 'rows = "many"', "rows = 0"])
+def test_a_recipe_that_leads_out_of_the_cache_or_cannot_be(tmp_path, monkeypatch, line):
+    """A member of an archive was written wherever its name led."""
+    monkeypatch.setattr(datasets, "recipe_folder", lambda: tmp_path)
+    head = 'title = "t"\nhome = "h"\nformat = "csv"\ncolumns = 3\nclasses = [0, 1]\n'
+    head += 'preparation = ""\n[parts.all]\nurls = ["https://example.org/a.zip"]\n'
+    known = "" if line.startswith("rows") else "rows = 5\n"
+    (tmp_path / "adult.toml").write_text(f"{head}{known}{line}\n")
+    with pytest.raises(DataError, match=r"adult\.toml is no recipe .*(leads out|there are|is no)"):
+        load_recipe("adult")
+
+
 def test_a_checksum_of_rows_is_of_what_they_say():
     rng = np.random.default_rng(0)
     X, y = rng.integers(0, 9, (50, 4)), rng.integers(0, 3, 50)

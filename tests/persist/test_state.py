@@ -135,6 +135,7 @@ def test_shapes_that_do_not_fit_are_refused(folders: Path, data: st.DataObject) 
         ("sgd", lambda s: s.update(classes_={"strings": ["a"]}), "two or more different"),
         ("sgd", lambda s: s.update(classes_={"strings": ["a", "b"]}), "does not fit"),
         ("sgd-two", lambda s: s.update(classes_={"strings": ["a", "a"]}), "two or more"),
+        ("sgd-two", lambda s: s.update(classes_={"strings": ["b", "a"]}), "sorted"),
         ("ridge", lambda s: s.update(intercept_={"value": float("nan")}), "not a finite number"),
         ("map-random", lambda s: s.update(n_features_in_={"value": 4}), "does not fit"),
         ("map-jl", lambda s: s.update(n_features_in_={"value": 10**12}), "more than the"),

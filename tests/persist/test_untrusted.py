@@ -300,3 +300,23 @@ def test_steps_of_a_pipeline_hand_rows_on(tmp_path: Path) -> None:
     rf.save(Pipeline([("first", first), ("last", last)]), tmp_path / "model")
     with pytest.raises(persist.DamagedModelError, match="its step 'first' has no transform"):
         rf.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("pipeline", [False, True])
+@pytest.mark.parametrize("name", ["class", "version", "parameters", "steps"])
+@pytest.mark.parametrize("value", [None, 3, "x", [1], {}])
+def test_what_every_model_says_of_itself(
+    tmp_path: Path, pipeline: bool, name: str, value: Any
+) -> None:
+    """`rfcdask info` ended in raw exceptions where it was something else."""
+    model = rf.PCA(2).fit(rows(sparse=False))
+    rf.save(make_pipeline(model) if pipeline else model, tmp_path / "model")
+    needed: Any = {"version": str, "parameters": dict, "steps": list}.get(name, ())
+    if isinstance(value, needed) or (name == "parameters" and pipeline):
+        return
+    edit(tmp_path / "model", lambda r: r.update({name: value}))
+    if name == "steps" and not pipeline:
+        persist.describe(tmp_path / "model")
+        return
+    with pytest.raises(persist.DamagedModelError, match=rf"damaged: {name} is "):
+        persist.describe(tmp_path / "model")
