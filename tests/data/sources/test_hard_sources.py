@@ -21,7 +21,7 @@ from pyarrow import parquet as pq
 import rfcdask as rf
 from rfcdask.data.errors import DataError
 from rfcdask.data.sources import detect_format
-from rfcdask.data.sources.csv import sniff
+from rfcdask.data.sources.dialect import sniff
 
 RNG = np.random.default_rng(0)
 A, Y = RNG.normal(size=(200, 3)), np.arange(200) % 2
