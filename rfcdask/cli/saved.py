@@ -26,7 +26,7 @@ from rfcdask.data.columns import (
     quoted,
 )
 from rfcdask.data.sources import detect_format, expand
-from rfcdask.data.sources.csv import sniff
+from rfcdask.data.sources.dialect import sniff
 from rfcdask.data.sources.parquet import names_in_parquet
 from rfcdask.persist.models import describe, load
 

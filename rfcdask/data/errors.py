@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from rfcdask.persist.untrusted import faults_as, redacted, shown_cause
+from rfcdask.persist.untrusted import NO_PARTS, faults_as, redacted, shown_cause
 
 
 class DataError(ValueError):
@@ -57,6 +57,10 @@ def reachable(place: object, *also: type[Exception]) -> Iterator[None]:
         yield
     except Exception as error:
         answer = _answer(error)
+        if NO_PARTS in str(answer) and not isinstance(answer, DataError):
+            raise UnreachableError(
+                f"the server of {place} gives files only as a whole: copy the file here first."
+            ) from shown_cause(error)
         known = _is_foreign(answer) or isinstance(answer, (OSError, *also))
         if isinstance(answer, _ANSWERS) or not known:
             raise

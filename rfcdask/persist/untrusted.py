@@ -20,6 +20,7 @@ from typing import Any
 JSON_BYTES = 64 * 2**20  # most bytes of a JSON file
 _MODEL_BYTES = 64  # of each column, while a linear model learns
 _MEANS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS)
+NO_PARTS = "support range requests"  # fsspec, of a web server that gives files only as a whole
 _LONG_KEY = re.compile(r"(?:\.[ \t]*(?:[\w-]+|\"[^\"\n]*\"|'[^'\n]*')[ \t]*){200}")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 HIDDEN = "***"
@@ -59,7 +60,7 @@ def faults_as(refusal: Callable[[str], Exception], *passed: type[Exception]) -> 
         Makes the error from the reason.
     *passed : exception types
         What is raised as it is, beside files closed to the reader and faults of the system such
-        as a full disk.
+        as a full disk, or of a web server.
     """
     try:
         yield
@@ -68,7 +69,8 @@ def faults_as(refusal: Callable[[str], Exception], *passed: type[Exception]) -> 
     except MemoryError as error:
         raise refusal("it asks for more memory than there is") from shown_cause(error)
     except Exception as error:
-        if isinstance(error, passed) or getattr(error, "errno", None) in _MEANS:
+        of_system = getattr(error, "errno", None) in _MEANS or NO_PARTS in str(error)
+        if isinstance(error, passed) or of_system:
             raise
         raise refusal(reason(error)) from shown_cause(error)
 

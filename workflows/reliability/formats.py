@@ -155,7 +155,7 @@ def make_csv(folder: Path) -> list[Files]:
 
 def read_csv(folder: Path, draw: random.Random) -> None:
     """Compare with Python's csv module where its fields are all numbers."""
-    from rfcdask.data.sources.csv import sniff
+    from rfcdask.data.sources.dialect import sniff
 
     path = _only(folder)
     X, _ = read_source(str(path), draw, label=LABEL)

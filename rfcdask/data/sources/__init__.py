@@ -69,7 +69,7 @@ _X_NAMES = ("X", "x", "data", "X_train")
 _Y_NAMES = ("y", "label", "labels", "target", "y_train")
 Pair = tuple[Handle, Handle | None]
 """Rows, and labels where there are any."""
-_PAIR = re.compile(rb"^\s*\S+(\s+qid:\d+)?(\s+\d+:\S+)*\s*(#.*)?$")
+_PAIR = re.compile(rb"^\s*([^\s:]+|\d+:\S+)(\s+qid:\d+)?(\s+\d+:\S+)*\s*(#.*)?$")
 
 
 @contextmanager
@@ -194,13 +194,28 @@ def _expand_text(text: str) -> list[str]:
                 fs.info(root)
         raise DataError(f"{text} does not exist: give the path of a file or a store.")
     elif _is_folder(fs, root) and not _is_zarr(fs, root):
-        found = fs.glob(f"{root}/*.parquet")
+        found = _parquet_files(fs, root, text)
         refusal = f"{text} is a folder without zarr store or Parquet files."
     else:
         return [text if prefix else str(Path(text).expanduser().absolute())]
     if not found:
         raise DataError(refusal)
     return [f"{prefix}{name}{archive}" for name in sorted(found)]
+
+
+def _parquet_files(fs: Any, root: str, text: str) -> list[str]:
+    """Return the Parquet files of a folder; those in folders within it would be left out."""
+    found = [name for name in fs.find(root) if _known_format(name) == "parquet"]
+    here = [name for name in found if os.path.dirname(name) == root.rstrip("/")]
+    inner = [name.removeprefix(root).strip("/") for name in found]
+    # Other programs keep what is no part of a table in folders whose names begin with these.
+    inner = [name for name in inner if "/" in name and not re.search(r"(^|/)[._]", name)]
+    if here and inner:
+        raise DataError(
+            f"{text} has Parquet files in folders within it too ({inner[0]}): give a pattern that "
+            "ends in /*.parquet for those of the folder alone, or in /**/*.parquet for all."
+        )
+    return here
 
 
 def _is_folder(fs: Any, root: str) -> bool:

@@ -1,14 +1,9 @@
-"""CSV and TSV files as a source, read by pyarrow; a line that it refuses is looked up and named.
-
-The second half of the file detects what a table looks like: which delimiter, and whether its first
-line names the columns.
-"""
+"""CSV and TSV files as a source, read by pyarrow; a line that it refuses is looked up and named."""
 
 from __future__ import annotations
 
 import csv
 import io
-from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -26,39 +21,31 @@ from rfcdask.data.sources.base import (
     bad_rows_of,
     is_text,
 )
+from rfcdask.data.sources.dialect import (
+    READ_BYTES,
+    SAMPLE_BYTES,
+    Dialect,
+    blank_bytes,
+    line_too_long,
+    sniff,
+)
 from rfcdask.data.sources.text import (
-    PIECE_BYTES,
     FileSource,
     between,
     file_size,
     is_number,
     open_text,
     python_float,
-    require_utf8,
     stream_lines,
 )
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import Array
-from rfcdask.persist.untrusted import faults_as, reason
+from rfcdask.persist.untrusted import reason
 
-BLOCK_BYTES, READ_BYTES = 2**20, PIECE_BYTES
-"""Bytes of a block of pyarrow, which reads 32 of them ahead, and of the blocks for files with a
-longer line; no line is longer than those."""
+BLOCK_BYTES = 2**20
+"""Bytes of a block of pyarrow, which reads 32 of them ahead; those for files with a longer line
+have READ_BYTES."""
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
-DELIMITERS = (",", "\t", ";", "|", " ")
-SAMPLE_BYTES = 2**18
-SAMPLE_LINES = 20
-WIDEST = 100_000
-"""Most columns of a table: each is a column of its own to pyarrow."""
-_MISSING_NAMES = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """Delimiter, and whether the first line is a header."""
-
-    delimiter: str = ","
-    header: bool = True
 
 
 @dataclass(frozen=True)
@@ -208,22 +195,43 @@ def read_csv(path: str, dialect: Dialect, columns: TableColumns, text: bool = Fa
 
     with open_text(path) as file:
         head = file.read(SAMPLE_BYTES)
-    blank = _blank_bytes(head)
-    long_head = dialect.header and head[blank:].partition(b"\n")[0].count(b'"') % 2 == 1
     done = 0
     for size in (BLOCK_BYTES, READ_BYTES):
         with open_text(path) as file:
-            file.read(blank)  # else pyarrow skips a blank line for the header
+            file.read(blank_bytes(head))  # else pyarrow skips a blank line for the header
             try:
-                for batch in _after(done, _open_csv(file, dialect, columns, size, text, long_head)):
+                for batch in _after(
+                    done, _open_csv(_WholeEnds(file), dialect, columns, size, text)
+                ):
                     yield batch
                     done += batch.num_rows
                 return
             except pa.ArrowInvalid as error:
+                if "block boundar" in str(error) and len(head) < min(size, SAMPLE_BYTES):
+                    return  # all of it is one block: a header alone, without a line end
                 if "block boundar" in str(error) and size < READ_BYTES:
                     continue  # a longer line: read on from there in larger blocks
                 known = replace(columns, features=()) if text else columns
                 raise _explain(path, dialect, known, reason(error)) from None
+
+
+class _WholeEnds:
+    """A file of which no read ends between CR and LF.
+
+    Where a block begins with LF after a CR, pyarrow leaves it out, also of text in quotes.
+    """
+
+    closed = False
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._held = file, b""
+
+    def read(self, size: int) -> bytes:
+        text: bytes = self._held + self._file.read(size - len(self._held))
+        self._held = b""
+        if text.endswith(b"\r") and len(text) > 1 and (more := self._file.read(1)):
+            text, self._held = text[:-1], b"\r" + more
+        return text
 
 
 def _after(done: int, batches: Any) -> Iterator[Any]:
@@ -234,9 +242,7 @@ def _after(done: int, batches: Any) -> Iterator[Any]:
         done = max(0, done - batch.num_rows)
 
 
-def _open_csv(
-    file: Any, dialect: Dialect, columns: TableColumns, size: int, text: bool, long_head: bool
-) -> Any:
+def _open_csv(file: Any, dialect: Dialect, columns: TableColumns, size: int, text: bool) -> Any:
     try:
         import pyarrow as pa
         from pyarrow import csv as arrow
@@ -251,11 +257,8 @@ def _open_csv(
             skip_rows_after_names=int(dialect.header),  # a row: names may go over several lines
             block_size=size,
         ),
-        parse_options=arrow.ParseOptions(
-            delimiter=dialect.delimiter,
-            # Text, also in a column that is left out, and names may go over several lines.
-            newlines_in_values=text or long_head or len(types) < len(columns.names),
-        ),
+        # Text, also that of labels, names and columns that are left out, may go over several lines.
+        parse_options=arrow.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True),
         convert_options=arrow.ConvertOptions(
             column_types=types,
             include_columns=list(types),
@@ -299,7 +302,8 @@ def labels_of_text(path: str, batch: Any, label: Label, text: bool | None) -> Ar
 def _data_lines(path: str, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
     """Yield the number and the fields of each line below the header; blank lines count as lines."""
     pieces = (text.tobytes().decode("utf-8", "replace") for text in stream_lines(path))
-    lines = (line for piece in pieces for line in io.StringIO(piece, newline=""))
+    marked = (piece.removeprefix("\ufeff") for piece in pieces)
+    lines = (line for piece in marked for line in io.StringIO(piece, newline=""))
     reader, skip = csv.reader(lines, delimiter=dialect.delimiter), dialect.header
     try:
         for fields in reader:
@@ -307,13 +311,16 @@ def _data_lines(path: str, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
                 yield reader.line_num, fields
             skip = skip and not any(map(str.strip, fields))
     except csv.Error as error:
-        raise DataError(f"{path}, line {reader.line_num}: {error}: fix the line.") from None
+        raise DataError(
+            f"{path}, line {reader.line_num}: {error}: fix the line, or look for a quote that is "
+            "never closed."
+        ) from None
 
 
 def _explain(path: str, dialect: Dialect, columns: TableColumns, message: str) -> DataError:
     """Find the first line that pyarrow could not take, and say what was expected there."""
     if "block boundar" in message:
-        return _line_too_long(path)
+        return line_too_long(path)
     expected, numbers = len(columns.names), set(columns.features)
     for line, fields in _data_lines(path, dialect):
         if len(fields) != expected:
@@ -322,11 +329,10 @@ def _explain(path: str, dialect: Dialect, columns: TableColumns, message: str) -
                 "line, or pass delimiter= if that is not the one between fields."
             )
         for name, field in zip(columns.names, fields, strict=True):
-            text = field.strip()
-            if name in numbers and text not in MISSING and not is_number(text):
+            if name in numbers and field not in MISSING and not _is_plain_number(field):
                 return NotNumbersError(
                     f"{path}, line {line}: expected a number in column {name!r}, found "
-                    f"{text[:40]!r}: give the file a first line that names its columns, then text "
+                    f"{field[:40]!r}: give the file a first line that names its columns, then text "
                     "and dates are taken too."
                 )
     if "UTF8" in message:
@@ -334,110 +340,7 @@ def _explain(path: str, dialect: Dialect, columns: TableColumns, message: str) -
     return DataError(f"{path}: {message}.")
 
 
-def _line_too_long(path: str) -> DataError:
-    return DataError(
-        f"{path} has a line of more than {READ_BYTES // 2**20} MB, the most that is read of a "
-        "table: give text with one row per line, or write the rows as Parquet or npy."
-    )
-
-
-def sniff(
-    path: str, delimiter: str | None = None, header: bool | None = None
-) -> tuple[Dialect, tuple[str, ...]]:
-    """Detect what was not given; return it with the names (or numbers) of the columns."""
-    with faults_as(lambda why: DataError(f"{path} is no table ({why}): pass format=."), DataError):
-        lines = _first_lines(path)
-        if not lines:
-            raise DataError(f"{path} holds only blank lines: give a file with rows.")
-        delimiter = delimiter or _delimiter(path, lines)
-        rows = list(csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter))
-        header = _has_header(rows) if header is None else header
-        names = [name.strip() if header else str(i) for i, name in enumerate(rows[0])]
-        if len(names) > WIDEST:
-            raise DataError(
-                f"{path} has {len(names):,} columns, and at most {WIDEST:,} are read of a table: "
-                "write the rows as npy or svmlight."
-            )
-        return Dialect(delimiter, header), tuple(names)
-
-
-def _first_lines(path: str) -> list[str]:
-    with open_text(path) as file:
-        data = file.read(SAMPLE_BYTES)
-        require_utf8(path, data)
-        if not _has_line(data):  # many columns
-            data += file.read(READ_BYTES - len(data))
-    if len(data) == READ_BYTES and not _has_line(data):
-        raise _line_too_long(path)
-    text = data.decode("utf-8-sig", "backslashreplace")  # names stay apart in any encoding
-    lines = [line.rstrip("\r\n") for line in io.StringIO(text, newline="")]
-    if len(data) >= SAMPLE_BYTES and len(lines) > 1:
-        lines.pop()  # the last one is most likely cut
-    return [line for line in lines if line.strip()][:SAMPLE_LINES]
-
-
-def _blank_bytes(head: bytes) -> int:
-    """Return how many bytes of the head of a file are blank lines before the first other one."""
-    begin = len(BOM_UTF8) if head.startswith(BOM_UTF8) else 0
-    stop = len(head) - len(head[begin:].lstrip())
-    return max(head.rfind(b"\n", begin, stop), head.rfind(b"\r", begin, stop)) + 1
-
-
-def _has_line(data: bytes) -> bool:
-    return b"\n" in data or b"\r" in data
-
-
-def _delimiter(path: str, lines: list[str]) -> str:
-    counts = {mark: _fields(lines, mark) for mark in DELIMITERS}
-    best = max(counts, key=lambda mark: counts[mark])
-    if counts[best] < 2:
-        raise DataError(
-            f"{path}, line 1: no delimiter was found among {DELIMITERS}: pass delimiter=."
-        )
-    return best
-
-
-def _fields(lines: list[str], mark: str) -> int:
-    """Return the number of fields of most lines; a malformed line must not decide."""
-    try:
-        found = [len(row) for row in csv.reader(io.StringIO("\n".join(lines)), delimiter=mark)]
-    except csv.Error:  # one field that is too long: it is another delimiter
-        return 0
-    common = max(set(found), key=found.count)
-    return common if found.count(common) * 2 > len(found) else 0
-
-
-def _has_header(rows: list[list[str]]) -> bool:
-    first = [is_number(field) for field in rows[0]]
-    if not any(first):
-        return True
-    if len(rows) < 2:
-        return False
-    if _counts_columns(rows) or _names_label(rows):
-        return True
-    if all(first):
-        return False
-    # Some names are numbers: a header is then a line whose pattern the next one does not share,
-    # but for fields that are missing in either.
-    return any(
-        is_number(name) != is_number(field)
-        for name, field in zip(rows[0], rows[1], strict=False)
-        if _MISSING_NAMES.isdisjoint((name.strip().lower(), field.strip().lower()))
-    )
-
-
-def _counts_columns(rows: list[list[str]]) -> bool:
-    """Tell the numbers 0, 1, 2, ... that pandas writes for columns without names from a row."""
-    places = [place for place, field in enumerate(rows[0]) if is_number(field)]
-    first, second = ([row[place] for place in places if place < len(row)] for row in rows[:2])
-    # Of few columns a row may well read 0, 1; then it is taken for a row.
-    return len(first) > 3 and first == [str(n) for n in range(len(first))] and first != second
-
-
-def _names_label(rows: list[list[str]]) -> bool:
-    """Tell whether the first line names a label, which no row has there for its class."""
-    return any(
-        name.strip().lower() in ("label", "target", "class")
-        and all(row[place : place + 1] != [name] for row in rows[1:])
-        for place, name in enumerate(rows[0])
-    )
+def _is_plain_number(field: str) -> bool:
+    """Whether pyarrow reads a number: without other blanks than these, and other digits."""
+    text = field.strip(" \t")
+    return text.isascii() and text == text.strip() and text not in MISSING and is_number(text)

@@ -27,7 +27,8 @@ from rfcdask.data.sources.base import (
     Tally,
     is_missing,
 )
-from rfcdask.data.sources.csv import Dialect, TableColumns, find_line, labels_of_text, read_csv
+from rfcdask.data.sources.csv import TableColumns, find_line, labels_of_text, read_csv
+from rfcdask.data.sources.dialect import Dialect
 from rfcdask.data.sources.parquet import (
     check_label,
     common_type,

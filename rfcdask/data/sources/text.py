@@ -96,13 +96,14 @@ def file_facts(path: str) -> dict[str, Any]:
     """Return name, size and time of a file, to recognise it by."""
     fs, name = file_system(path)
     info = fs.info(name)
+    if info["size"] is None:  # of a web server, which then gives no parts of the file either
+        raise DataError(f"{path}: the server does not tell the file's size: copy it here first.")
     return {"path": path, "size": info["size"], "time": file_time(info)}
 
 
 def file_size(path: str) -> int:
     """Return the size of a file in bytes."""
-    fs, name = file_system(path)
-    return int(fs.size(name))
+    return int(file_facts(path)["size"])
 
 
 def plan_pieces(path: str, piece_bytes: int = PIECE_BYTES) -> list[Piece]:
@@ -129,10 +130,13 @@ def read_piece(piece: Piece) -> tuple[int, Array]:
 
 
 def _read_line(file: Any, path: str) -> bytes:
-    line: bytes = file.readline(LINE_BYTES + 1)
-    if len(line) > LINE_BYTES:
-        raise _endless(path)
-    return line
+    """Read on to the end of a line; `readline` of a file behind a URL knows no limit."""
+    line, part = bytearray(), b""
+    while b"\n" not in part and (part := file.read(PACKED_BYTES)):
+        line += part[: part.find(b"\n") + 1] or part
+        if len(line) > LINE_BYTES:
+            raise _endless(path)
+    return bytes(line)
 
 
 def _endless(path: str) -> DataError:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import rfcdask as rf
 from rfcdask.data import DataError
+from rfcdask.data.sources.dialect import sniff
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".bz2"])
@@ -159,3 +160,63 @@ def test_a_damaged_stream_among_several_is_refused(
         path.write_bytes(damaged)
         with pytest.raises(DataError, match="compressed file is cut short or damaged"):
             rf.ingest(path, tmp_path / "b.zarr")
+
+
+@pytest.mark.parametrize("column", ["label", "text"])
+def test_lines_within_quotes_are_whole_wherever_blocks_end(tmp_path, monkeypatch, column):
+    """Of pyarrow's blocks, one that begins with LF after a CR lost it, also within quotes."""
+    texts = ["one\r\ntwo", "a\nb", "c\rd", "\r\n\r\n", "e"] * 4
+    rows = [f'{i},"{text}",{i % 2}' for i, text in enumerate(texts)]
+    (tmp_path / "a.csv").write_bytes("\n".join(["n,text,y", *rows]).encode())
+    for size in range(40, 56):
+        monkeypatch.setattr("rfcdask.data.sources.csv.BLOCK_BYTES", size)
+        place = tmp_path / f"{size}.zarr"
+        if column == "label":
+            found = rf.ingest(tmp_path / "a.csv", place, label="text", columns=["n"])
+            assert found.y.compute().tolist() == texts
+        else:
+            found = rf.ingest(tmp_path / "a.csv", place, label="y", columns={"n": "drop"})
+            known = {text.strip() for text in texts} - {""}
+            assert {name.removeprefix("text=") for name in found.columns} == {
+                *known,
+                "text missing",
+            }
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,b,y", "holds no row below its header"),
+        ("a,b,y\n1,2,0\n3, NA,1\n5,6,1\n", "line 3: expected a number in column 'b', found ' NA'"),
+        ("\ufeff1,2,0\n3,x,1\n", "line 2: expected a number in column '1', found 'x'"),
+        ("\u00a0\na,b,y\nu,v,k\nw,v,l\n", "line 1: column 0 has no name"),
+        (
+            "a,b,y\n" + "1,2,0\n" * 30 + '1,"2,0\n' + "3,4,1\n" * 900_000,
+            "a quote that is never closed",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_said_in_our_words(tmp_path, text, words):
+    """pyarrow's words named no line, a short header was too long, or the names became a row."""
+    refused(tmp_path, "a.csv", text.encode(), words, label=2)
+
+
+@pytest.mark.parametrize("number", ["\u00a02", '"2\n"'])
+def test_numbers_with_other_blanks_around_them(tmp_path, number):
+    (tmp_path / "a.csv").write_text(f"a,b,y\n1,{number},0\n3,4,1\n")
+    found = rf.ingest(tmp_path / "a.csv", tmp_path / "a.zarr")
+    assert found.columns == ["a", "b"]
+    np.testing.assert_array_equal(found.X.compute(), [[-1, -1], [1, 1]])
+
+
+def test_a_table_is_known_by_its_header_alone(tmp_path):
+    """Where a text is too long for Python's reader, or the header comes after blank lines."""
+    (tmp_path / "a.csv").write_text(f"a,b,y\n1,{'x' * 140_000},0\n3,x,1\n")
+    long = rf.ingest(tmp_path / "a.csv", tmp_path / "a.zarr", columns=["a"])
+    assert long.X.compute().tolist() == [[1], [3]]
+    assert sniff(_wide(tmp_path / "b.csv"))[1][-1] == "column39999"
+
+
+def _wide(path: Path) -> str:
+    path.write_text("\n" + ",".join(f"column{i}" for i in range(40_000)) + f"\n{'1,' * 39_999}1\n")
+    return str(path)

@@ -21,7 +21,7 @@ from pyarrow import parquet as pq
 import rfcdask as rf
 from rfcdask.data.errors import DataError
 from rfcdask.data.sources import detect_format
-from rfcdask.data.sources.csv import sniff
+from rfcdask.data.sources.dialect import sniff
 
 RNG = np.random.default_rng(0)
 A, Y = RNG.normal(size=(200, 3)), np.arange(200) % 2
@@ -418,3 +418,25 @@ def test_packing_that_hides_a_cut_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"(\xb5/\xfd" + bytes(range(60)))
     with pytest.raises(DataError, match="unpack it, or pack it as gz, bz2 or xz"):
         rf.ingest(tmp_path / name, tmp_path / "o.zarr")
+
+
+def test_a_folder_of_parquet_files_is_read_whole_or_refused(tmp_path: Path) -> None:
+    """Files with the other ending, and those in folders within it, were left out in silence."""
+    table = pd.DataFrame({"a": [1.0, 2.0], "y": [0, 1]})
+    folder = tmp_path / "folder"
+    for name in ("a.parquet", "b.pq", "c.PARQUET", "_temporary/d.parquet"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        table.to_parquet(folder / name)
+    assert rf.ingest(folder, tmp_path / "a.zarr").shape == (6, 1)
+    (folder / "k=1").mkdir()
+    table.to_parquet(folder / "k=1" / "e.parquet")
+    with pytest.raises(DataError, match=r"\(k=1/e.parquet\): give a pattern that ends in"):
+        rf.ingest(folder, tmp_path / "b.zarr")
+    for ending, n_rows in (("/*.parquet", 2), ("/**/*.parquet", 6)):
+        found = rf.ingest(f"{folder}{ending}", tmp_path / f"{n_rows}.zarr")
+        assert found.shape == (n_rows, 1)
+
+
+def test_a_table_with_a_colon_in_its_names_is_no_svmlight_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("time:s,b,y\n1,2,0\n3,4,1\n")
+    assert rf.ingest(tmp_path / "a.txt", tmp_path / "a.zarr").columns == ["time:s", "b"]

@@ -21,7 +21,8 @@ from pyarrow import parquet
 
 import rfcdask as rf
 from rfcdask.data import DataError
-from rfcdask.data.sources.csv import BLOCK_BYTES, Dialect, TableColumns, read_csv
+from rfcdask.data.sources.csv import BLOCK_BYTES, TableColumns, read_csv
+from rfcdask.data.sources.dialect import Dialect
 from tests.customers import customers, lazy_customers, write_customers
 from tests.data.data_helpers import refused, same_bits, tree_bytes
 
