@@ -167,10 +167,11 @@ def _begin(target: Location, array: bytes) -> Location:
     if work.is_local:
         refuse_links(Path(work.url))
     if work.exists():
-        if work.is_local and not work.exists(_RECORDS):
+        if work.is_local and work.names("") and not work.exists(_RECORDS):
             raise FileExistsError(f"{work} lies in the way and is none of ours: move it away.")
         if not work.exists(_BEGUN) or work.read(_BEGUN) != array:
             work.delete()
+        work.sweep_partial_files()
     work.write(_BEGUN, array)
     return work
 

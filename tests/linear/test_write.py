@@ -172,6 +172,16 @@ def test_an_interrupted_array_is_gone_on_with(tmp_path: Path) -> None:
     assert rf.ingest(path, tmp_path / "store.zarr").shape == (50, 2)
 
 
+def test_what_a_killed_process_left_is_no_part_of_the_array(tmp_path: Path) -> None:
+    path, work = tmp_path / "a.zarr", tmp_path / "a.zarr.unfinished"
+    work.mkdir()  # killed before its first record
+    interrupted(path)
+    (work / "c" / "0" / f"0.{'a' * 32}.partial").write_bytes(b"half")
+    write_zarr(Stop(99).rows(), path)
+    assert sorted(os.listdir(path / "c")) == list("01234")
+    assert os.listdir(path / "c" / "0") == ["0"]
+
+
 @pytest.mark.parametrize("damage", ["emptied", "flipped", "deleted"])
 def test_damaged_blocks_are_written_again(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "a.zarr"

@@ -226,8 +226,7 @@ def found_finished(location: Location, request: IngestRequest, *, overwrite: boo
         return False
     attrs = _attrs(location)
     if attrs is None:
-        _refuse_other_files(location)
-        return False
+        return False  # `begin` refuses what else lies there
     sound = attrs.get("check", _check_of(attrs)) == _check_of(attrs)
     if not sound and not overwrite:
         raise DamagedStoreError(
@@ -284,6 +283,8 @@ def _attrs(location: Location) -> dict[str, Any] | None:
     """Return the attributes of what is there; None when it is no zarr array or group."""
     try:
         return dict(json.loads(location.read("zarr.json")).get("attributes") or {})
+    except UnreachableError:  # it may be there
+        raise
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         old = any(location.exists(name) for name in (".zgroup", ".zarray"))
         return {} if old else None
@@ -328,8 +329,10 @@ def begin(
     location: Location, request: IngestRequest, random_state: Any, *, drawn: bool
 ) -> tuple[int | None, int]:
     """Mark the store as unfinished, or take it up again; return the seed and the mark."""
-    location.sweep_partial_files()
     attrs = _attrs(location) if location.exists() else None
+    if attrs is None:
+        _refuse_other_files(location)  # blocks of another seed would be gone on with
+    location.sweep_partial_files()
     if attrs is not None:
         return attrs["seed"], attrs["check"]
     seed = seed_of(random_state) if drawn else None
