@@ -205,6 +205,11 @@ def _expand_text(text: str) -> list[str]:
 
 def _parquet_files(fs: Any, root: str, text: str) -> list[str]:
     """Return the Parquet files of a folder; those in folders within it would be left out."""
+    if fs.exists(f"{root}/_delta_log"):
+        raise DataError(
+            f"{text} is a Delta table, of whose files only some hold rows that it still has: write "
+            "its rows to a Parquet file first."
+        )
     found = [name for name in fs.find(root) if _known_format(name) == "parquet"]
     here = [name for name in found if os.path.dirname(name) == root.rstrip("/")]
     inner = [name.removeprefix(root).strip("/") for name in found]

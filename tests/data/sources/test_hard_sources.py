@@ -440,3 +440,11 @@ def test_a_folder_of_parquet_files_is_read_whole_or_refused(tmp_path: Path) -> N
 def test_a_table_with_a_colon_in_its_names_is_no_svmlight_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("time:s,b,y\n1,2,0\n3,4,1\n")
     assert rf.ingest(tmp_path / "a.txt", tmp_path / "a.zarr").columns == ["time:s", "b"]
+
+
+def test_a_delta_table_is_not_read_with_the_rows_that_it_lost(tmp_path: Path) -> None:
+    folder = tmp_path / "delta"
+    (folder / "_delta_log").mkdir(parents=True)
+    pd.DataFrame({"a": [1.0, 2.0], "y": [0, 1]}).to_parquet(folder / "part-0.parquet")
+    with pytest.raises(DataError, match="is a Delta table.*write its rows to a Parquet file"):
+        rf.ingest(folder, tmp_path / "o.zarr")
