@@ -136,6 +136,14 @@ def test_a_file_is_written_where_a_link_leads(tmp_path: Path) -> None:
     assert (tmp_path / "there" / "real.csv").read_text() == "x"
 
 
+def test_a_store_in_a_mount_point_is_not_replaced(call: Any, store: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("os.path.ismount", lambda path: str(path) == "store.zarr")
+    done = call("ingest", "part-1.csv", "store.zarr", "--label", "target", "--overwrite", "-q")
+    assert done.exit_code == 2
+    assert "store.zarr is a mount point, and nothing can take the place of one" in done.stderr
+    assert rf.open_dataset(store).shape[0] == 600
+
+
 def test_no_room_for_a_file_is_said_with_its_name(tmp_path: Path) -> None:
     with (
         pytest.raises(DestinationError, match=r"no space left for .*a\.csv"),
