@@ -125,6 +125,7 @@ def whole_store(dest: str, overwrite: bool, *inputs: str) -> Iterator[str]:
         on_interrupt(f"Interrupted: call the same command again to go on with {dest}.")
         yield dest
         return
+    dest = os.path.expanduser(dest)  # as `ingest` itself does
     target = Path(dest)
     if store_state(target) is False:  # begun by rfcdask.ingest in Python
         yield dest
