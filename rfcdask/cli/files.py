@@ -125,6 +125,7 @@ def whole_store(dest: str, overwrite: bool, *inputs: str) -> Iterator[str]:
         on_interrupt(f"Interrupted: call the same command again to go on with {dest}.")
         yield dest
         return
+    dest = os.path.expanduser(dest)  # as `ingest` itself does
     target = Path(dest)
     if store_state(target) is False:  # begun by rfcdask.ingest in Python
         yield dest
@@ -132,6 +133,7 @@ def whole_store(dest: str, overwrite: bool, *inputs: str) -> Iterator[str]:
     require_free(dest, overwrite, *inputs)
     if target.exists() and not (target / "zarr.json").is_file():
         raise FileExistsError(f"{dest} is no store: remove it, or choose another destination.")
+    files.require_movable(follow_link(target))
     work = unfinished(target)
     on_interrupt(f"Interrupted: call the same command again to go on; {work} keeps what is done.")
     yield str(work)

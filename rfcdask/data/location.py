@@ -30,10 +30,12 @@ from rfcdask.execution.failures import ask_workers
 from rfcdask.persist.chunks import CHUNK_BYTES
 from rfcdask.persist.files import (
     PARTIAL,
+    UNFINISHED,
     atomic_file,
     follow_link,
     is_partial,
     refuse_links,
+    require_movable,
     sync_all,
 )
 from rfcdask.persist.untrusted import (
@@ -252,6 +254,11 @@ class Location:
         (fs, here), (other_fs, there) = self.filesystem(), other.filesystem()
         ours, theirs = here.rstrip("/") + "/", there.rstrip("/") + "/"
         return type(fs) is type(other_fs) and (ours.startswith(theirs) or theirs.startswith(ours))
+
+    def beside(self) -> Location:
+        """Return where that is written which is to take this place, on a disk."""
+        require_movable(Path(self.url))
+        return Location.of(self.url + UNFINISHED)
 
     def store(self, *, read_only: bool = True) -> Store:
         """Return the zarr store of this place."""

@@ -28,7 +28,6 @@ from rfcdask.execution.progress import track
 from rfcdask.features.lazy import FeatureArray
 from rfcdask.kernels.arrays import Array, DaskArray, as_csr, to_dense
 from rfcdask.persist.files import (
-    UNFINISHED,
     disk_errors,
     exclusive_lock,
     lock_path,
@@ -163,7 +162,7 @@ def _locked(target: Location, refusal: Exception) -> Any:
 
 def _begin(target: Location, array: bytes) -> Location:
     """Return where to write, with what an earlier attempt wrote there of the very same array."""
-    work = Location.of(target.url + UNFINISHED) if target.is_local else target
+    work = target.beside() if target.is_local else target
     if work.is_local:
         refuse_links(Path(work.url))
     if work.exists():

@@ -208,6 +208,13 @@ def refuse_links(work: Path) -> None:
         raise DestinationError(errno.ELOOP, f"{said} the same again.")
 
 
+def require_movable(folder: Path) -> None:
+    """Refuse to replace a mount point, such as a volume of a container, before any work is done."""
+    if os.path.ismount(folder):
+        said = f"{folder} is a mount point, and nothing can take the place of one: choose a folder"
+        raise DestinationError(errno.EBUSY, f"{said} within it, or remove what lies there.")
+
+
 def is_partial(name: str) -> bool:
     """Tell a file that a killed process left half written from files of others."""
     return re.search(rf"\.[0-9a-f]{{32}}{re.escape(PARTIAL)}$", name) is not None

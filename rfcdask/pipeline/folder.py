@@ -27,6 +27,7 @@ from rfcdask.persist.files import (
     links_in,
     local_path,
     replace_folder,
+    require_movable,
     restore_backup,
 )
 
@@ -231,6 +232,8 @@ class RunFolder:
             mended = self.refused.exists() and not self.is_finished and not self.holds_results
             if not (overwrite or mended):
                 raise self._taken()
+            if self.is_finished:
+                require_movable(self.path)
             return
         # Half written files are of a process that was killed, or of one that began just now.
         names = sorted(item.name for item in self.path.iterdir())

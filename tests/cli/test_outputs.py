@@ -136,6 +136,23 @@ def test_a_file_is_written_where_a_link_leads(tmp_path: Path) -> None:
     assert (tmp_path / "there" / "real.csv").read_text() == "x"
 
 
+def test_a_store_in_the_home_folder(call: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    """A '~' that no shell has seen: rows were written there, and looked for elsewhere."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    done = call("synthesize", "higgs", "~/a.zarr", "--rows", "50", "-q", cwd=tmp_path)
+    assert done.exit_code == 0, done.stderr
+    assert os.listdir(tmp_path) == ["home"]
+    assert os.listdir(tmp_path / "home") == ["a.zarr"]
+
+
+def test_a_store_in_a_mount_point_is_not_replaced(call: Any, store: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("os.path.ismount", lambda path: str(path) == "store.zarr")
+    done = call("ingest", "part-1.csv", "store.zarr", "--label", "target", "--overwrite", "-q")
+    assert done.exit_code == 2
+    assert "store.zarr is a mount point, and nothing can take the place of one" in done.stderr
+    assert rf.open_dataset(store).shape[0] == 600
+
+
 def test_no_room_for_a_file_is_said_with_its_name(tmp_path: Path) -> None:
     with (
         pytest.raises(DestinationError, match=r"no space left for .*a\.csv"),

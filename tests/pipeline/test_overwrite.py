@@ -158,6 +158,18 @@ def test_a_run_is_not_replaced_by_one_from_its_own_store(old: Path) -> None:
     assert contents(old) == before
 
 
+def test_a_run_in_a_mount_point_is_not_replaced(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a volume of a container: it cannot be moved aside when the new run is done."""
+    before = contents(old)
+    monkeypatch.setattr("os.path.ismount", lambda path: path == old)
+    with pytest.raises(files.DestinationError, match=r"run is a mount point.*a folder within it"):
+        run(old, overwrite=True)
+    assert contents(old) == before
+    assert list(old.parent.iterdir()) == [old]
+    (old / "results.json").unlink()  # an unfinished one is begun anew in its place
+    run(old, overwrite=True)
+
+
 def test_a_finished_run_without_its_model_is_not_called_done(old: Path) -> None:
     shutil.rmtree(old / "model")
     with pytest.raises(OtherRunError, match=r"model is missing.*: pass --overwrite instead"):

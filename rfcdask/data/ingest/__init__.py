@@ -219,7 +219,7 @@ def ingest(
         # A store that is whole stays until the new one is too: a source that turns out to be bad
         # costs nothing, and rows may be read from the very store that they replace.
         aside = overwrite and final.is_local and is_finished(final)
-        location = Location.of(final.url + UNFINISHED) if aside else final
+        location = final.beside() if aside else final
         if client is not None and (shuffle or place_of(rows, client) is not None):
             here = location.url if location.is_local else ""
             require_shared(client, reads=_paths(rows), writes=here)

@@ -16,6 +16,8 @@ from data_helpers import CONTEXT, tree_bytes
 
 import rfcdask as rf
 from rfcdask.data import DataError
+from rfcdask.linear.write import write_zarr
+from rfcdask.persist.files import DestinationError
 
 
 def fill_disk(dest: str, note: str, limit: int | None) -> None:
@@ -97,6 +99,20 @@ def test_no_right_to_write_is_said(tmp_path):
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(DataError, match=r"no right to write|exists"):
         rf.ingest(np.eye(3), tmp_path / "file" / "a.zarr")
+
+
+def test_a_mount_point_is_not_replaced(tmp_path, monkeypatch):
+    """It cannot be moved aside, which was found out when all rows were written."""
+    store = rf.ingest(np.eye(3), tmp_path / "a.zarr")
+    write_zarr(store.X, tmp_path / "b.zarr")
+    mounted = {str(tmp_path / "a.zarr"), str(tmp_path / "b.zarr")}
+    monkeypatch.setattr("os.path.ismount", lambda path: str(path) in mounted)
+    with pytest.raises(DestinationError, match=r"a\.zarr is a mount point.*a folder within it"):
+        rf.ingest(np.eye(4), tmp_path / "a.zarr", overwrite=True)
+    with pytest.raises(DestinationError, match=r"b\.zarr is a mount point.*a folder within it"):
+        write_zarr(store.X + 1, tmp_path / "b.zarr", overwrite=True)
+    store.verify()
+    assert sorted(os.listdir(tmp_path)) == ["a.zarr", "b.zarr"]
 
 
 def test_other_failures_of_the_disk_pass_through(tmp_path):
