@@ -38,7 +38,7 @@ from rfcdask.persist.files import atomic_file
 from rfcdask.persist.untrusted import check_width, faults_as
 
 NPY_HEADER = 2**16
-_MANY_CHUNKS, _MOST_TARGETS = 100_000, 100_000
+_MANY_CHUNKS, _MOST_TARGETS = 10_000, 100_000
 
 
 class Handle(ABC):
