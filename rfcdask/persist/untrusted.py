@@ -84,9 +84,14 @@ def reason(error: BaseException) -> str:
 
 
 def require_plain(path: Path) -> None:
-    """Raise a ValueError for a pipe or device, which may keep its reader waiting for ever."""
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        raise ValueError(f"{path} is no plain file")
+    """Raise a ValueError for a pipe or device, which may keep its reader waiting for ever.
+
+    So it does for a link that leads nowhere: readers of zarr take what is not there for zeros.
+    """
+    if os.path.isfile(path) or os.path.isdir(path) or not os.path.lexists(path):
+        return
+    what = "no plain file" if os.path.exists(path) else "a link that leads nowhere"
+    raise ValueError(f"{path} is {what}")
 
 
 def read_json(path: Path, most: int = JSON_BYTES) -> Any:

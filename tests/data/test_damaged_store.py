@@ -157,6 +157,7 @@ CHANGES = {
     "truncated": shard(lambda path: path.write_bytes(path.read_bytes()[:-9])),
     "lengthened": shard(lambda path: path.write_bytes(path.read_bytes()[:5] + path.read_bytes())),
     "deleted": shard(os.unlink),
+    "looped": shard(lambda path: (path.unlink(), path.symlink_to(path.name))),
     "renamed": attributes(classes=["north", "south"]),
     "reordered": attributes(classes=["up", "down"]),
     "string": attributes(classes="ud"),
@@ -275,7 +276,18 @@ def test_a_store_without_manifest_opens_with_a_note(tmp_path, plain):
         assert np.array_equal(ds.y.compute(), whole.y.compute())
 
 
-OLD = ("emptied", "truncated", "deleted", "rows", "string", "few", "no-y", "codec", "json")
+OLD = (
+    "emptied",
+    "truncated",
+    "deleted",
+    "looped",
+    "rows",
+    "string",
+    "few",
+    "no-y",
+    "codec",
+    "json",
+)
 
 
 @pytest.mark.parametrize("change", OLD)

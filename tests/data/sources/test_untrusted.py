@@ -311,6 +311,16 @@ def test_a_pipe_in_a_zarr_source_is_refused_too(tmp_path, name):
         rf.ingest(tmp_path / "x.zarr", tmp_path / "a.zarr")
 
 
+@pytest.mark.parametrize(("version", "name"), [(2, "0.0"), (3, "c/0/0")])
+def test_a_chunk_behind_a_broken_link_is_not_taken_for_zeros(tmp_path, version, name):
+    """As git-annex leaves it where the file was not fetched."""
+    zarr.create_array(str(tmp_path / "x.zarr"), data=X, zarr_format=version)
+    (tmp_path / "x.zarr" / name).unlink()
+    (tmp_path / "x.zarr" / name).symlink_to("annex/not-here")
+    with pytest.raises(DataError, match=f"{name} is a link that leads nowhere"):
+        rf.ingest(tmp_path / "x.zarr", tmp_path / "a.zarr")
+
+
 @pytest.mark.parametrize("columns", [["a", "label"], ["a", "town", "label"]])
 def test_checksums_of_parquet_pages_are_compared(tmp_path, columns):
     """A changed bit of a number is another number; only the checksum tells."""
