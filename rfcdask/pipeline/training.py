@@ -229,7 +229,7 @@ def train_linear(run: Context) -> dict[str, Any]:
 
 def _rows(run: Context, data: Dataset) -> tuple[Any, Any]:
     """Return rows and labels, lazily unless they are few."""
-    if data.X.nbytes > FEW_BYTES:
+    if data.shape[0] * data.reader.row_bytes > FEW_BYTES:
         return data.X, data.y
     return compute(data.X, run.client), None if data.y is None else compute(data.y, run.client)
 

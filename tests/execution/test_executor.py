@@ -324,7 +324,7 @@ def test_work_within_a_task_ends() -> None:
     """The only thread of the cluster waited for what it should compute itself."""
     with (
         LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
@@ -337,7 +337,7 @@ def test_an_asynchronous_client_is_refused() -> None:
     async def work() -> list[int]:
         async with (
             LocalCluster(
-                n_workers=0, processes=False, dashboard_address=None, asynchronous=True
+                n_workers=0, processes=False, dashboard_address=":0", asynchronous=True
             ) as cluster,
             Client(cluster, asynchronous=True, set_as_default=False) as client,
         ):

@@ -116,7 +116,7 @@ def test_the_number_of_targets_stays() -> None:
         model = rf.SGDRegressor(random_state=0).partial_fit(PLAIN, first)
         with pytest.raises(ValueError, match="give the same targets in every call"):
             model.partial_fit(PLAIN, then)
-    with pytest.raises(ValueError, match=r"y has 2 target\(s\) per row and the model predicts 1"):
+    with pytest.raises(ValueError, match=r"y has 2 target\(s\) per row and its predictions 1"):
         rf.Ridge().fit(PLAIN, TARGET).score(PLAIN, both)
 
 

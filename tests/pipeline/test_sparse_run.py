@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from distributed import Client
 from sklearn.datasets import dump_svmlight_file
 from sklearn.linear_model import SGDClassifier
 
@@ -17,23 +19,29 @@ from rfcdask.cli import main
 from rfcdask.linear.sgd.base import auto_epochs
 from rfcdask.persist.models import load
 from rfcdask.pipeline import run_job
-from rfcdask.pipeline.training import SPARSE_VISITS
 from tests.linear_data import text_like
 from tests.pipeline.helpers import results_of
-from tests.programs import run_cli
 
 SMALL = {"sizes": "8", "methods": "random", "n_rows": 300, "n_candidates": 40, "epochs": 1}
 SETTINGS = [part for name, value in SMALL.items() for part in ("--set", f"{name}={value}")]
+VISITS = 200_000
+"""A fifth of what a run has a linear model learn from: still more than a hundred epochs here."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fewer_visits() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("rfcdask.pipeline.training.SPARSE_VISITS", VISITS)
+        yield
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, cluster_client: Client) -> Path:
     """Sparse rows as text and as a store, and a run on them that was free to choose."""
     path = tmp_path_factory.mktemp("sparse")
     X, y = text_like(2000, 15_000, 2, seed=0)
     dump_svmlight_file(X, y, str(path / "text.svm"), zero_based=False)
-    done = run_cli("run", "text.svm", "--out", "run", *SETTINGS, cwd=path)  # on a local cluster
-    assert done.returncode == 0, done.stderr
+    run_job(str(path / "text.svm"), path / "run", settings=SMALL, scheduler=cluster_client)
     assert call("ingest", path / "text.svm", path / "s.zarr").exit_code == 0
     return path
 
@@ -58,7 +66,7 @@ def test_the_linear_model_sees_all_columns_and_is_saved(folder: Path) -> None:
     assert aside["accuracy"] < model["accuracy"]
     assert (aside["method"], aside["n_components"]) == ("learned", 8)
     saved = load(folder / "run/model")
-    assert saved[-1].n_iter_ == auto_epochs(train.shape[0], SPARSE_VISITS) > 100  # not a few
+    assert saved[-1].n_iter_ == auto_epochs(train.shape[0], VISITS) > 100  # not a few
     assert np.mean(saved.predict(test.X.compute()) == test.y.compute()) == model["accuracy"]
     assert results["recommendation"]["text"] == "Use a linear model on the raw columns."
     assert "It is the model that was saved." in results["recommendation"]["reason"]
