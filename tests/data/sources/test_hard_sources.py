@@ -446,5 +446,5 @@ def test_a_delta_table_is_not_read_with_the_rows_that_it_lost(tmp_path: Path) ->
     folder = tmp_path / "delta"
     (folder / "_delta_log").mkdir(parents=True)
     pd.DataFrame({"a": [1.0, 2.0], "y": [0, 1]}).to_parquet(folder / "part-0.parquet")
-    with pytest.raises(DataError, match="is a Delta table.*write its rows to a Parquet file"):
+    with pytest.raises(DataError, match=r"is a Delta table.*write its rows to a Parquet file"):
         rf.ingest(folder, tmp_path / "o.zarr")
