@@ -130,7 +130,7 @@ def test_own_maps_and_models_strings_and_a_cluster(cluster_client: Any) -> None:
         lazy(y, 90),
         maps,
         n_components=30,
-        model=rf.SGDClassifier(random_state=0),
+        model=rf.SGDClassifier(epochs=5, random_state=0),
         client=cluster_client,
         random_state=0,
     )
