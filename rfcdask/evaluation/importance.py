@@ -13,9 +13,7 @@ from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from rfcdask.data.sample import (
-    gather_finite,
-)
+from rfcdask.data.sample import gather_finite
 from rfcdask.display import number
 from rfcdask.display.charts import bars
 from rfcdask.display.drawing import Chart

@@ -153,14 +153,14 @@ def local_cluster_class() -> type[LocalCluster]:
     """
     from distributed import LocalCluster
 
-    class DeafCluster(LocalCluster):
+    class ClusterWithoutSignals(LocalCluster):
         async def _start(self) -> None:
             if threading.current_thread() is not threading.main_thread():
                 _block_signals_of_terminal()
             await super()._start()
 
-    DeafCluster.__name__ = LocalCluster.__name__
-    return DeafCluster
+    ClusterWithoutSignals.__name__ = LocalCluster.__name__
+    return ClusterWithoutSignals
 
 
 def _block_signals_of_terminal() -> None:
