@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,13 +47,59 @@ def start_cli(
 
 
 def run_cli(*args: str | Path, timeout: int = 250, **how: Any) -> subprocess.CompletedProcess[str]:
-    """Run an installed script to its end, as :func:`start_cli` starts it."""
+    """Run a command to its end in a process of its own: forked, unless its environment matters."""
+    if how.keys() <= {"cwd"}:
+        return run_forked(_command, *map(str, args), timeout=timeout, **how)
     with start_cli(*args, **how) as process:
         try:
             said = process.communicate(timeout=timeout)
         finally:
             process.kill()
     return subprocess.CompletedProcess(process.args, process.returncode, *said)
+
+
+def _command(*args: str) -> None:
+    from rfcdask.cli import main
+
+    sys.argv = [str(SCRIPTS / "rfcdask"), *args]
+    main()
+
+
+def run_forked(
+    call: Callable[..., None], *args: Any, timeout: int = 250, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Call in a process that is forked from one which has imported the package.
+
+    A user's process imports it first, which takes two seconds of a core, and as many tests start one.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        streams = [multiprocessing.reduction.DupFd(file.fileno()) for file in (out, err)]
+        process = multiprocessing.get_context("forkserver").Process(
+            target=_forked, args=(streams, cwd, user_environment(), call, args)
+        )
+        process.start()
+        process.join(timeout)
+        try:
+            assert process.exitcode is not None, f"{call} took longer than {timeout} s"
+        finally:
+            process.kill()
+        said = []
+        for file in (out, err):
+            file.seek(0)
+            said.append(file.read().decode())
+    return subprocess.CompletedProcess(args, process.exitcode, *said)
+
+
+def _forked(
+    streams: list[Any], cwd: Path | None, environment: dict[str, str], call: Any, args: Any
+) -> None:
+    for number, stream in enumerate(streams, 1):
+        os.dup2(stream.detach(), number)
+    os.environ.clear()
+    os.environ.update(environment)
+    if cwd is not None:
+        os.chdir(cwd)
+    call(*args)
 
 
 @contextmanager

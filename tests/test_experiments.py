@@ -5,15 +5,18 @@ from __future__ import annotations
 import csv
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import threadpoolctl
 from sklearn.metrics.pairwise import rbf_kernel
 
 import rfcdask as rf
+from tests.programs import run_forked
 
 FOLDER = Path(__file__).parents[1] / "workflows" / "experiments"
 SCRIPTS = sorted(
@@ -24,10 +27,16 @@ SCRIPTS = sorted(
 
 
 def run(script: str, out: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(FOLDER / f"{script}.py"), "--quick", "--out", str(out), *options]
+    return run_forked(_run, script, "--quick", "--out", str(out), *options, timeout=280)
+
+
+def _run(script: str, *options: str) -> None:
+    path = str(FOLDER / f"{script}.py")
+    sys.argv, sys.path[:0] = [path, *options], [str(FOLDER)]
     # Threads of OpenMP wait by spinning, which on few cores costs more than the small work.
-    few = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=280, env=few)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with threadpoolctl.threadpool_limits(1):
+        runpy.run_path(path, run_name="__main__")
 
 
 def read(path: Path) -> list[dict[str, str]]:

@@ -22,9 +22,8 @@ from hypothesis.extra import numpy as npst
 import rfcdask as rf
 from rfcdask.data import DataError
 
-# Children come from a server that has imported the package, so that a test may start many of them.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["rfcdask"])
+"""Children come from a server that has imported the package (tests/conftest.py)."""
 
 
 GOOD = b"1 1:1 3:2\n-1 2:5\n"

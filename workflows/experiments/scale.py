@@ -45,7 +45,7 @@ VARIED: dict[str, tuple[int, ...]] = {
     "workers": (1, 2),
 }
 QUICK = {"rows": 20_000, "columns": 8, "J": 40, "candidates": 400, "workers": 0}
-QUICK_VARIED: dict[str, tuple[int, ...]] = {"rows": (20_000,), CRITEO: (2000,), "workers": (1,)}
+QUICK_VARIED: dict[str, tuple[int, ...]] = {CRITEO: (2000,), "workers": (1,)}
 AXES = {"J": "features J", "candidates": "candidates J+"}
 STEPS = ("project", "select", "ridge", "learned", "score")
 SCHEDULER = "scheduler"
