@@ -25,8 +25,8 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 settings.register_profile("rfcdask", deadline=None)
 settings.load_profile("rfcdask")
 
-# Workers of clusters within the tests, and other children, are forked from a server that has imported
-# what they need: starting one takes a tenth of a second of a core instead of two. Commands that
+# Workers of clusters within the tests, and other children, are forked from a server that has
+# imported what they need, which takes each of them two seconds of a core otherwise. Commands that
 # tests start have workers as users have them.
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 get_mp_context()  # sets a list of its own, once

@@ -70,7 +70,7 @@ def run_forked(
 ) -> subprocess.CompletedProcess[str]:
     """Call in a process that is forked from one which has imported the package.
 
-    A user's process imports it first, which takes two seconds of a core, and as many tests start one.
+    A user's process imports it first, which takes two seconds of a core.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         streams = [multiprocessing.reduction.DupFd(file.fileno()) for file in (out, err)]
