@@ -162,9 +162,13 @@ def sync(path: Path) -> None:
 
 
 def sync_all(folder: Path) -> None:
-    """Bring all files of a folder and their names to the disk."""
+    """Bring all files of a folder and their names to the disk.
+
+    What others put there may be a link to nowhere, a pipe or a file that is closed to us.
+    """
     folders = [Path(place) for place, _, _ in os.walk(folder)]
-    files = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
+    found = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
+    files = [path for path in found if path.is_file() and os.access(path, os.R_OK)]
     # Many at once: the file system then writes its own records once for all of them.
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(sync, files))

@@ -14,7 +14,6 @@ from typing import Any
 import dask.config
 
 from rfcdask._version import __version__
-from rfcdask.data.errors import DamagedStoreError
 from rfcdask.data.location import is_url, require_shared
 from rfcdask.data.sources import expand
 from rfcdask.execution.cluster import chosen_scheduler, connect, share_threads
@@ -242,6 +241,7 @@ def _folder_of(out: str | os.PathLike[str], resume: bool, overwrite: bool) -> Ru
         if resume:
             folder = folder.to_resume
             if not folder.is_run:
+                folder.require_free(overwrite=False)
                 none = f"There is no run in {folder.path} to go on with"
                 raise FileNotFoundError(f"{none}: leave --resume out to begin one.")
             return folder
@@ -406,21 +406,9 @@ def _opened(
         require_shared(client, reads=[run.source or ""], writes=folder.path)
         run.log(f"rfcdask {__version__}: run begins on {_shown(where)}")
         remote = client if where not in ("local", "threads") else None
-        with MemoryMeter(remote) as meter, _logged(run), _damage_of_store(folder):
+        with MemoryMeter(remote) as meter, _logged(run), folder.damage():
             run_phases(run, phases, meter)
             yield run
-
-
-@contextmanager
-def _damage_of_store(folder: RunFolder) -> Iterator[None]:
-    """Say of the store that the run itself wrote how it is made again; nobody has a copy of it."""
-    try:
-        yield
-    except DamagedStoreError as error:
-        if not folder.data.exists():
-            raise
-        again = f"remove {folder.data} and {folder.phase(1, 'data')}, and call again"
-        raise OtherRunError(f"{error} Here {again} (rfcdask run with --resume).") from error
 
 
 def _shown(where: Any) -> str:
