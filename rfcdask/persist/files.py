@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import glob
 import io
 import os
 import re
@@ -16,7 +17,7 @@ import shutil
 import sys
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -148,6 +149,19 @@ def atomic_folder(target: Path) -> Iterator[Path]:
     except BaseException:
         discard(work)
         raise
+
+
+def remove_left_over(target: Path, work: Path, own: Collection[str]) -> None:
+    """Remove what `atomic_folder` left beside its target when it was killed.
+
+    Called with the lock of the target, which says that it is over. `own` are the names in such a
+    folder, up to a dash.
+    """
+    names = glob.escape(f".{target.name}-") + "[0-9a-f]" * 8  # and -old: see replace_folder
+    for folder in (*target.parent.glob(names), *target.parent.glob(f"{names}-old")):
+        ours = folder != work and folder.is_dir() and not folder.is_symlink()
+        if ours and {part.name.split("-")[0] for part in folder.iterdir()} <= {*own}:
+            discard(folder)
 
 
 def sync(path: Path) -> None:

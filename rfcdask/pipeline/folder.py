@@ -215,7 +215,7 @@ class RunFolder:
 
     def sweep(self) -> None:
         """Remove what a killed process left half written."""
-        halves = [part for part in self.path.iterdir() if self._is_half(part.name)]
+        halves = [part for part in self.path.glob("*") if self._is_half(part.name)]
         for part in (*halves, *self.phases.glob("[0-9]*.part*")):
             discard(part)
 

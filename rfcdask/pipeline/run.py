@@ -273,16 +273,27 @@ def _working_in(folder: RunFolder, progress: Any) -> Iterator[None]:
     """Make the folder and keep others out; one that does not stay is not left for nothing."""
     shown = {} if progress is None else {"rfcdask.progress": progress}
     with disk_errors(folder.path), dask.config.set(shown):
-        is_new = not folder.path.exists()
-        for place in (folder.final, folder.path):
-            place.mkdir(parents=True, exist_ok=True)
+        is_new = not folder.final.exists()
+        folder.final.mkdir(parents=True, exist_ok=True)
         try:
-            with folder.locked():
+            with folder.locked(), _made(folder.path, folder.path != folder.final):
                 yield
         finally:
-            if is_new or folder.final_model is not None or folder.path != folder.final:
+            if is_new or folder.final_model is not None:
                 with suppress(OSError):  # unless something lies there
-                    folder.path.rmdir()
+                    folder.final.rmdir()
+
+
+@contextmanager
+def _made(path: Path, for_now: bool) -> Iterator[None]:
+    """Make a folder, which goes again if nothing lies there: only while others are kept out."""
+    path.mkdir(exist_ok=True)
+    try:
+        yield
+    finally:
+        if for_now:
+            with suppress(OSError):
+                path.rmdir()
 
 
 def _begin(folder: RunFolder, source: Any, given: Mapping[str, Any]) -> dict[str, Any]:

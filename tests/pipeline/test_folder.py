@@ -122,6 +122,16 @@ def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
         assert folder.path.is_dir()
 
 
+def test_who_is_kept_out_leaves_the_folder_of_the_other_there(whole: Path, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    shutil.copytree(whole, folder.path)
+    with folder.locked():
+        folder.aside.path.mkdir()  # as the other has it before its first file
+        with pytest.raises(RunExistsError, match="another process"):
+            run_job(None, folder.path, scheduler="threads", overwrite=True)
+        assert folder.aside.path.is_dir()
+
+
 def test_that_a_folder_is_busy_comes_before_what_to_do_with_it(tmp_path: Path) -> None:
     folder = RunFolder.at(tmp_path)
     write_json(folder.begun, {})
