@@ -110,6 +110,7 @@ def whole_folder(dest: str) -> Iterator[Path]:
     Unlike a store it is never gone on with, and has a name of its own meanwhile.
     """
     with _writing(dest, True) as target, files.atomic_folder(target) as work:
+        files.remove_left_over(target, work, ("zarr.json", "c"))
         yield work
         os.utime(work)
 

@@ -27,7 +27,7 @@ from zarr.storage import FsspecStore, LocalStore
 
 from rfcdask.data.errors import DataError, reachable
 from rfcdask.execution.failures import ask_workers
-from rfcdask.persist.chunks import CHUNK_BYTES
+from rfcdask.persist.chunks import CHUNK_BYTES, is_chunk
 from rfcdask.persist.files import (
     PARTIAL,
     UNFINISHED,
@@ -43,6 +43,7 @@ from rfcdask.persist.untrusted import (
     check_zip,
     reason,
     redacted,
+    require_absent,
     require_plain,
     shown_cause,
     usable_url,
@@ -73,7 +74,10 @@ class _LocalStore(LocalStore):
     async def get(self, key: str, *args: Any, **more: Any) -> Any:
         """Return the bytes of an object, None where there is none."""
         require_plain(self.root / key)
-        return await super().get(key, *args, **more)
+        found = await super().get(key, *args, **more)
+        if found is None and is_chunk(key):  # zarr takes it for zeros
+            require_absent(self.root / key, self.root)
+        return found
 
 
 class _RemoteStore(FsspecStore):
@@ -100,8 +104,7 @@ def _require_unpacked(fs: Any, path: str) -> None:
     """
     if not isinstance(fs, AbstractArchiveFileSystem) or not fs.exists(path):
         return
-    told = path.rpartition("/")[2].startswith((".z", "zarr.json"))
-    most = JSON_BYTES if told else CHUNK_BYTES
+    most = CHUNK_BYTES if is_chunk(path) else JSON_BYTES
     if (size := int(fs.info(path)["size"])) > most:
         raise DataError(
             f"{path} in an archive has {size:,} bytes, the most that is read is {most:,}: write it "

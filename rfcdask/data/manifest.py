@@ -31,7 +31,7 @@ from rfcdask.data.errors import DamagedStoreError, DataError
 from rfcdask.data.location import Location
 from rfcdask.kernels.arrays import Array, Matrix, is_sparse
 from rfcdask.kernels.seeds import hash_rows
-from rfcdask.persist.chunks import Packing
+from rfcdask.persist.chunks import Packing, is_chunk
 from rfcdask.persist.untrusted import faults_as
 
 KEY = "manifest/zarr.json"
@@ -251,11 +251,6 @@ def _checked_chunk(sums: Mapping[int, int], value: Buffer, part: RangeByteReques
     if sums.get(part.start) != _stored_sum(value.as_numpy_array()):
         raise ValueError("its checksum is not that of the chunk that was written here")
     return value
-
-
-def is_chunk(key: str) -> bool:
-    """Tell chunks and shards, whatever names the metadata give them, from metadata."""
-    return not key.rpartition("/")[2].startswith((".z", "zarr.json"))
 
 
 class BoundedStore(WrapperStore[Store]):

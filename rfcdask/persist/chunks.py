@@ -71,6 +71,11 @@ def check_zarr(array: Any, kinds: str = NUMBERS_AND_TEXT) -> None:
     Packing.of(array)
 
 
+def is_chunk(key: str) -> bool:
+    """Tell chunks and shards, whatever names the metadata give them, from metadata."""
+    return not key.rpartition("/")[2].startswith((".z", "zarr.json"))
+
+
 def chunk_bytes(array: Any) -> int:
     """Return the size of one decoded chunk of a zarr array."""
     return int(math.prod(array.chunks)) * max(1, int(np.dtype(array.dtype).itemsize))

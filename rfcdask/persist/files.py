@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import glob
 import io
 import os
 import re
@@ -16,7 +17,7 @@ import shutil
 import sys
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -150,6 +151,19 @@ def atomic_folder(target: Path) -> Iterator[Path]:
         raise
 
 
+def remove_left_over(target: Path, work: Path, own: Collection[str]) -> None:
+    """Remove what `atomic_folder` left beside its target when it was killed.
+
+    Called with the lock of the target, which says that it is over. `own` are the names in such a
+    folder, up to a dash.
+    """
+    names = glob.escape(f".{target.name}-") + "[0-9a-f]" * 8  # and -old: see replace_folder
+    for folder in (*target.parent.glob(names), *target.parent.glob(f"{names}-old")):
+        ours = folder != work and folder.is_dir() and not folder.is_symlink()
+        if ours and {part.name.split("-")[0] for part in folder.iterdir()} <= {*own}:
+            discard(folder)
+
+
 def sync(path: Path) -> None:
     """Bring a file, or the names in a folder, to the disk, where the system can."""
     if os.name != "posix":
@@ -162,9 +176,13 @@ def sync(path: Path) -> None:
 
 
 def sync_all(folder: Path) -> None:
-    """Bring all files of a folder and their names to the disk."""
+    """Bring all files of a folder and their names to the disk.
+
+    What others put there may be a link to nowhere, a pipe or a file that is closed to us.
+    """
     folders = [Path(place) for place, _, _ in os.walk(folder)]
-    files = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
+    found = [Path(place) / name for place, _, names in os.walk(folder) for name in names]
+    files = [path for path in found if path.is_file() and os.access(path, os.R_OK)]
     # Many at once: the file system then writes its own records once for all of them.
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(sync, files))

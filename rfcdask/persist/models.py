@@ -10,7 +10,6 @@ step, with a ``model.json`` that names them in order.
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import math
@@ -32,12 +31,12 @@ from rfcdask.kernels.arrays import Array, is_sparse
 from rfcdask.persist.chunks import Packing, check_zarr
 from rfcdask.persist.files import (
     atomic_folder,
-    discard,
     disk_errors,
     exclusive_lock,
     follow_link,
     local_path,
     lock_path,
+    remove_left_over,
     require_flag,
 )
 from rfcdask.persist.state import check_head, check_state, checked_steps, decode, encode, text_array
@@ -108,7 +107,7 @@ def save(
         lock = lock_path(Path(os.path.realpath(target)))
         with exclusive_lock(lock, other), atomic_folder(target) as work:
             _require_free(target, overwrite)  # nobody else puts one there from now on
-            _remove_left_over(target, work)
+            remove_left_over(target, work, _OWN)
             _write(obj, work, about)
 
 
@@ -118,15 +117,6 @@ def _require_free(target: Path, overwrite: bool) -> None:
             f"{target} exists already; choose another path"
             + (", or pass overwrite=True." if _is_model(target) else ": it is not a saved model.")
         )
-
-
-def _remove_left_over(target: Path, work: Path) -> None:
-    """Remove what a save that was killed left beside its target; the lock says that it is over."""
-    names = glob.escape(f".{target.name}-") + "[0-9a-f]" * 8  # and -old: see replace_folder
-    for folder in (*target.parent.glob(names), *target.parent.glob(f"{names}-old")):
-        ours = folder != work and folder.is_dir() and not folder.is_symlink()
-        if ours and {part.name.split("-")[0] for part in folder.iterdir()} <= {*_OWN}:
-            discard(folder)
 
 
 def saved_class(name: str) -> Callable[..., Any]:

@@ -94,6 +94,19 @@ def require_plain(path: Path) -> None:
     raise ValueError(f"{path} is {what}")
 
 
+def require_absent(path: Path, root: Path) -> None:
+    """Raise a ValueError where a file is not read for it is a folder, or lies in what is none.
+
+    Folders are looked at up to `root`.
+    """
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder")
+    while path != root and not os.path.lexists(path):
+        path = path.parent
+    if path != root and not path.is_dir():
+        raise ValueError(f"{path} is {'a link that leads nowhere' * path.is_symlink() or 'a file'}")
+
+
 def read_json(path: Path, most: int = JSON_BYTES) -> Any:
     """Read a JSON file that is no larger than it may be."""
     require_plain(path)
@@ -131,6 +144,7 @@ def open_npz(path: Path) -> Any:
     """Open a .npz archive whose arrays fit into memory and hold no Python objects."""
     import numpy as np
 
+    require_plain(path)
     with zipfile.ZipFile(path) as archive:
         check_zip(archive)
         require_memory(sum(info.file_size for info in archive.infolist()), "it unpacks to")

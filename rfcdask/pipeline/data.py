@@ -38,7 +38,8 @@ from rfcdask.linear import OF_PROBABILITIES, check_scoring
 from rfcdask.linear.kernel.base import default_epochs
 from rfcdask.linear.sgd.losses import CLASSIFIER_LOSSES, REGRESSOR_LOSSES
 from rfcdask.linear.transform import wants_standardizing
-from rfcdask.pipeline.folder import require_text
+from rfcdask.persist.untrusted import redacted
+from rfcdask.pipeline.folder import OtherRunError, plain, require_text
 from rfcdask.pipeline.settings import Settings
 from rfcdask.planning import plan
 
@@ -258,6 +259,16 @@ def settle(settings: Settings, dataset: Dataset, *, compares: bool = True) -> di
         "epochs": epochs,
         "scoring": _scoring(settings, dataset, compares),
     }
+
+
+def check_settled(run: Context) -> None:
+    """Raise when the record of the data does not say what is settled from them."""
+    if "data" not in run.done or not run.folder.mark:  # an older version may have settled less
+        return
+    settled = redacted(plain(settle(run.settings, run.columns, compares=run.compares)))
+    if settled != run.product("data")["settled"]:
+        record = run.folder.phase(1, "data")
+        raise OtherRunError(f"{record} is not what this run wrote: {run.folder.how_to_begin_anew}.")
 
 
 def _learned_from(n_train: int, settings: Settings) -> int:

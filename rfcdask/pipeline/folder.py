@@ -6,15 +6,17 @@ import hashlib
 import json
 import math
 import os
+import re
 import shlex
 import shutil
 import uuid
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rfcdask.data.errors import DamagedStoreError
 from rfcdask.persist import untrusted
 from rfcdask.persist.files import (
     PARTIAL,
@@ -36,8 +38,8 @@ FORMAT = 1
 RESULTS_FORMAT = 1
 """That of results.json, which ``rfcdask compare`` writes too."""
 LOCK = ".lock"
-_PARTS = (PARTIAL, ".part")
-"""How names of half written files end, here and in earlier versions."""
+_PART = rf"(\.\w+)?({re.escape(PARTIAL)}|\.part)"
+"""How names of half written files, and of folders to be removed, end; in earlier versions too."""
 
 
 class RunExistsError(FileExistsError):
@@ -146,8 +148,7 @@ class RunFolder:
         anew `begun` is kept until that of the new one replaces it: without it, and with files of
         others, this would be no folder of a run.
         """
-        stores = () if keep_data else (self.data,)
-        for folder in (*stores, self.phases, self.maps, self.model):
+        for folder in self._folders[1 if keep_data else 0 :]:
             if os.path.lexists(folder):
                 folder.replace(folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:8]}{PARTIAL}"))
         for file in self._files[: -1 if keep_begun else None]:
@@ -158,6 +159,15 @@ class RunFolder:
     def _files(self) -> tuple[Path, ...]:
         made = (self.results, self.report, self.sample, self.checkpoint, self.log, self.refused)
         return (*made, self.begun)
+
+    @property
+    def _folders(self) -> tuple[Path, ...]:
+        return self.data, self.phases, self.maps, self.model
+
+    def _is_half(self, name: str) -> bool:
+        """Tell what a killed process left half written, or half removed, from files of others."""
+        own = "|".join(re.escape(part.name) for part in (*self._files, *self._folders))
+        return re.fullmatch(f"({own}){_PART}", name) is not None
 
     def refuse(self) -> None:
         """Let the corrected command begin here, with the store where that is the same still."""
@@ -170,10 +180,9 @@ class RunFolder:
         """Let a finished run take the place of the one that it replaces; what is others' stays."""
         if self.path == self.final:
             return
-        folders = (self.data, self.phases, self.maps, self.model)
-        own = {LOCK, *(part.name for part in (*folders, *self._files))}
+        own = {LOCK, *(part.name for part in (*self._folders, *self._files))}
         for item in list(self.final.iterdir()):
-            if item.name not in own and not item.name.endswith(_PARTS):
+            if item.name not in own and not self._is_half(item.name):
                 item.replace(self.path / item.name)
         replace_folder(self.path, self.final)
 
@@ -206,21 +215,26 @@ class RunFolder:
 
     def sweep(self) -> None:
         """Remove what a killed process left half written."""
-        for end in _PARTS:
-            for part in (*self.path.glob(f"*{end}"), *self.phases.glob(f"*{end}")):
-                discard(part)
+        halves = [part for part in self.path.glob("*") if self._is_half(part.name)]
+        for part in (*halves, *self.phases.glob("[0-9]*.part*")):
+            discard(part)
 
     def phase(self, number: int, name: str) -> Path:
         """Return where a phase's record lies."""
         return self.phases / f"{number:02d}-{name}.json"
 
     def refuse_links(self) -> None:
-        """Raise when anything in the folder is a link: writing through it would change that."""
+        """Raise when anything in the folder is a link: writing through it would change that.
+
+        Nor may the log be a pipe, whose reader would be waited for.
+        """
         for path in links_in(self.path):
             raise OtherRunError(
                 f"{path} is a link, and a run writes through none: put there what it leads to, or "
                 f"{self.how_to_begin_anew}."
             )
+        with damage_of(self.log):
+            untrusted.require_plain(self.log)
 
     def require_free(self, *, overwrite: bool) -> None:
         """Raise unless a new run may begin here."""
@@ -237,7 +251,7 @@ class RunFolder:
             return
         # Half written files are of a process that was killed, or of one that began just now.
         names = sorted(item.name for item in self.path.iterdir())
-        strangers = [name for name in names if name != LOCK and not name.endswith(_PARTS)]
+        strangers = [name for name in names if name != LOCK and not self._is_half(name)]
         if strangers:
             remedy = "remove it" if self.final_model else "choose another with --out"
             raise RunExistsError(
@@ -296,6 +310,24 @@ class RunFolder:
             else f" --out {shlex.quote(str(self.final))}"
         )
         return f"rfcdask run --resume{where}"
+
+    @contextmanager
+    def damage(self) -> Iterator[None]:
+        """Say how the store that the run wrote, or its records, are made again where damaged."""
+        is_old = self.phases.is_dir() and any(self.phases.iterdir())
+        try:
+            yield
+        except DamagedStoreError as error:  # nobody has a copy of it
+            if not self.data.exists():
+                raise
+            again = f"remove {self.data} and {self.phase(1, 'data')}, and call again"
+            raise OtherRunError(f"{error} Here {again} (rfcdask run with --resume).") from error
+        except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
+            if not is_old:
+                raise
+            said = f"what {self.phases} keeps of finished phases is damaged"
+            why = untrusted.reason(error)
+            raise OtherRunError(f"{said} ({why}): {self.how_to_begin_anew}.") from error
 
     def locked(self) -> AbstractContextManager[None]:
         """Keep a second process out of the folder; the lock goes with the process."""

@@ -35,6 +35,7 @@ from rfcdask.persist.files import atomic_file, save_arrays
 from rfcdask.persist.untrusted import open_npz, redacted
 from rfcdask.pipeline.data import (
     CALIBRATION_ROWS,
+    check_settled,
     draw_sample,
     make_plan,
     prepare_data,
@@ -121,11 +122,10 @@ class Context:
         return dataset.with_smaller_blocks(4 * dataset.shape[1], ROW_BLOCK)
 
     def _place(self) -> Any:
-        if (self.folder.data / "zarr.json").is_file():
-            return self.folder.data  # the record names it too, but the folder may have moved
-        place = self.product("data")["path"]
-        # The record has no credentials.
-        return self.source if self.source and place == redacted(self.source) else place
+        own = (self.folder.data / "zarr.json").is_file()
+        # The record has no credentials, and names no third place.
+        named = self.product("data")["path"] == redacted(self.source)
+        return self.source if named and not own else self.folder.data
 
     @cached_property
     def standardizer(self) -> Standardizer | None:
@@ -319,6 +319,7 @@ def phases_of_fit(settings: Settings) -> tuple[Phase, ...]:
 def run_phases(run: Context, phases: Sequence[Phase], meter: MemoryMeter) -> None:
     """Do every phase that has no record yet."""
     run.load_finished([phase.name for phase in phases])
+    check_settled(run)
     for number, phase in enumerate(phases, 1):
         place = f"[{number}/{len(phases)}] {phase.title}"
         if phase.name in run.done:

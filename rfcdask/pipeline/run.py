@@ -14,7 +14,6 @@ from typing import Any
 import dask.config
 
 from rfcdask._version import __version__
-from rfcdask.data.errors import DamagedStoreError
 from rfcdask.data.location import is_url, require_shared
 from rfcdask.data.sources import expand
 from rfcdask.execution.cluster import chosen_scheduler, connect, share_threads
@@ -242,6 +241,7 @@ def _folder_of(out: str | os.PathLike[str], resume: bool, overwrite: bool) -> Ru
         if resume:
             folder = folder.to_resume
             if not folder.is_run:
+                folder.require_free(overwrite=False)
                 none = f"There is no run in {folder.path} to go on with"
                 raise FileNotFoundError(f"{none}: leave --resume out to begin one.")
             return folder
@@ -273,16 +273,27 @@ def _working_in(folder: RunFolder, progress: Any) -> Iterator[None]:
     """Make the folder and keep others out; one that does not stay is not left for nothing."""
     shown = {} if progress is None else {"rfcdask.progress": progress}
     with disk_errors(folder.path), dask.config.set(shown):
-        is_new = not folder.path.exists()
-        for place in (folder.final, folder.path):
-            place.mkdir(parents=True, exist_ok=True)
+        is_new = not folder.final.exists()
+        folder.final.mkdir(parents=True, exist_ok=True)
         try:
-            with folder.locked():
+            with folder.locked(), _made(folder.path, folder.path != folder.final):
                 yield
         finally:
-            if is_new or folder.final_model is not None or folder.path != folder.final:
+            if is_new or folder.final_model is not None:
                 with suppress(OSError):  # unless something lies there
-                    folder.path.rmdir()
+                    folder.final.rmdir()
+
+
+@contextmanager
+def _made(path: Path, for_now: bool) -> Iterator[None]:
+    """Make a folder, which goes again if nothing lies there: only while others are kept out."""
+    path.mkdir(exist_ok=True)
+    try:
+        yield
+    finally:
+        if for_now:
+            with suppress(OSError):
+                path.rmdir()
 
 
 def _begin(folder: RunFolder, source: Any, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -406,21 +417,9 @@ def _opened(
         require_shared(client, reads=[run.source or ""], writes=folder.path)
         run.log(f"rfcdask {__version__}: run begins on {_shown(where)}")
         remote = client if where not in ("local", "threads") else None
-        with MemoryMeter(remote) as meter, _logged(run), _damage_of_store(folder):
+        with MemoryMeter(remote) as meter, _logged(run), folder.damage():
             run_phases(run, phases, meter)
             yield run
-
-
-@contextmanager
-def _damage_of_store(folder: RunFolder) -> Iterator[None]:
-    """Say of the store that the run itself wrote how it is made again; nobody has a copy of it."""
-    try:
-        yield
-    except DamagedStoreError as error:
-        if not folder.data.exists():
-            raise
-        again = f"remove {folder.data} and {folder.phase(1, 'data')}, and call again"
-        raise OtherRunError(f"{error} Here {again} (rfcdask run with --resume).") from error
 
 
 def _shown(where: Any) -> str:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import rfcdask as rf
 from rfcdask.cli import in_options, main
-from rfcdask.cli.files import whole_file
+from rfcdask.cli.files import whole_file, whole_folder
 from rfcdask.cli.predict import _write_csv, _write_zarr
 from rfcdask.persist.files import DestinationError
 from tests.programs import run_cli, user_environment
@@ -226,3 +226,12 @@ def test_a_current_folder_that_is_gone(tmp_path: Path) -> None:
         os.chdir(here)
     assert done.exit_code == 2
     assert "the current folder was removed: change to another one" in done.stderr
+
+
+def test_what_a_killed_prediction_left_goes_with_the_next(tmp_path: Path) -> None:
+    for name, part in ((".p.zarr-0123abcd", "zarr.json"), (".p.zarr-89abcdef", "letter.txt")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / part).write_text("{}")
+    with whole_folder(str(tmp_path / "p.zarr")) as work:
+        (work / "zarr.json").write_text("{}")
+    assert {path.name for path in tmp_path.iterdir()} == {"p.zarr", ".p.zarr-89abcdef"}

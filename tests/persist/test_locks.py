@@ -158,6 +158,16 @@ def test_a_replaced_folder_always_has_its_name(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a"]
 
 
+@pytest.mark.timeout(60)
+def test_a_folder_with_links_and_pipes_of_others_takes_its_place(tmp_path: Path) -> None:
+    work = tmp_path / "new"
+    work.mkdir()
+    (work / ".#report.html").symlink_to("me@host.123")  # as Emacs locks a file
+    os.mkfifo(work / "pipe")
+    replace_folder(work, tmp_path / "a")
+    assert sorted(os.listdir(tmp_path / "a")) == [".#report.html", "pipe"]
+
+
 def test_files_reach_the_disk_before_their_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,11 +6,13 @@ import os
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rfcdask._version import __version__
+from rfcdask.data import DataError
 from rfcdask.evaluation.compare import Split
 from rfcdask.persist.files import atomic_file
 from rfcdask.pipeline import fit_model, run_job
@@ -72,9 +74,15 @@ def test_clearing_leaves_what_is_not_of_the_run(tmp_path: Path) -> None:
     for file in (folder.begun, folder.results, folder.report, folder.sample, folder.log):
         file.write_text("x")
     (tmp_path / "notes.txt").write_text("mine")
-    (tmp_path / "results.json.abc.part").write_text("x")
+    for mine in ("film.part", "x.json.partial", "data.zarr.film.part.old"):
+        (tmp_path / mine).write_text("mine")
+    for half in ("results.json.abc.part", "run.json.partial", "data.zarr.0123abcd.partial"):
+        (tmp_path / half).write_text("x")
     folder.clear()
-    assert [item.name for item in tmp_path.iterdir()] == ["notes.txt"]
+    kept = {"notes.txt", "film.part", "x.json.partial", "data.zarr.film.part.old"}
+    assert {item.name for item in tmp_path.iterdir()} == kept
+    with pytest.raises(RunExistsError, match="no folder of a run"):
+        folder.require_free(overwrite=True)
 
 
 def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
@@ -112,6 +120,16 @@ def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
         pass
     with folder.locked():
         assert folder.path.is_dir()
+
+
+def test_who_is_kept_out_leaves_the_folder_of_the_other_there(whole: Path, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    shutil.copytree(whole, folder.path)
+    with folder.locked():
+        folder.aside.path.mkdir()  # as the other has it before its first file
+        with pytest.raises(RunExistsError, match="another process"):
+            run_job(None, folder.path, scheduler="threads", overwrite=True)
+        assert folder.aside.path.is_dir()
 
 
 def test_that_a_folder_is_busy_comes_before_what_to_do_with_it(tmp_path: Path) -> None:
@@ -156,6 +174,58 @@ def test_changed_records_of_a_run_are_named(tmp_path: Path, before: str, after: 
         run.load_finished(["score"])
 
 
+@pytest.mark.parametrize(
+    ("phase", "change"),
+    [
+        (1, {"product": {}}),
+        (1, {"settled": {"method": "../../mine"}}),
+        (1, {"settled": {"n_components": 10**12}}),
+        (2, {"problems": 1e308}),
+        (7, {"seconds": 5, "product": {"rows": [5]}}),
+    ],
+)
+def test_records_that_were_changed_and_sealed_again_are_named(
+    whole: Path, tmp_path: Path, phase: int, change: dict[str, Any]
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+    shutil.copytree(whole, folder.path)
+    folder.results.unlink()
+    (path,) = folder.phases.glob(f"{phase:02d}-*")
+    record = read_json(path)
+    del record["checksum"]
+    for name, value in change.items():
+        part = record if name in record else record["product"]
+        part[name] = part[name] | value if name == "settled" else value
+    write_record(path, record, folder.mark)
+    with pytest.raises(OtherRunError, match=r"(is damaged|this run wrote).*: pass --overwrite"):
+        run_job(None, folder.path, scheduler="threads", resume=True)
+
+
+def test_the_record_of_a_run_names_no_other_store(tmp_path: Path) -> None:
+    run = Context(RunFolder(tmp_path), Settings(), "/data/a.csv", None, lambda line: None)
+    run.done["data"] = {"product": {"path": "/home/somebody/else.zarr"}}
+    with pytest.raises(DataError, match=rf"no zarr v3 group at {tmp_path}/data\.zarr"):
+        _ = run.columns
+
+
+@pytest.mark.timeout(60)
+def test_a_log_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    write_record(folder.begun, MARKED)
+    os.mkfifo(folder.log)
+    with pytest.raises(OtherRunError, match=r"run\.log is damaged .* no plain file\): remove it"):
+        run_job(None, folder.path, scheduler="threads", resume=True)
+
+
+def test_what_to_do_where_the_beginning_of_a_run_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"no run in .*: leave --resume out"):
+        run_job(None, tmp_path / "run", resume=True)
+    (tmp_path / "run" / "data.zarr").mkdir()
+    with pytest.raises(RunExistsError, match=r"data\.zarr lies there\): choose another with --out"):
+        run_job(None, tmp_path / "run", resume=True)
+
+
 @pytest.mark.parametrize("checksum", [True, False])
 def test_records_and_sample_of_an_older_run_are_read(tmp_path: Path, checksum: bool) -> None:
     """Its records have no checksum, or one without the mark of the run; its sample has no mark."""
@@ -184,11 +254,14 @@ def test_a_sample_of_another_run_is_refused(tmp_path: Path) -> None:
         _ = runs[0].sample
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"no archive", None])
-def test_a_damaged_sample_is_named(tmp_path: Path, content: bytes | None) -> None:
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"no archive", None, "a pipe"])
+def test_a_damaged_sample_is_named(tmp_path: Path, content: bytes | str | None) -> None:
     folder = RunFolder(tmp_path)
-    if content is not None:
+    if isinstance(content, bytes):
         folder.sample.write_bytes(content)
+    elif content:
+        os.mkfifo(folder.sample)
     run = Context(folder, Settings(), None, None, lambda line: None)
     words = r"sample\.npz is damaged .*: remove .*03-sample\.json and call .* with --resume"
     with pytest.raises(OtherRunError, match=words):

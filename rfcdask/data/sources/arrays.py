@@ -22,7 +22,7 @@ from scipy import sparse
 from rfcdask.data.errors import DataError, faults_of
 from rfcdask.data.layout import csr_row_bytes
 from rfcdask.data.location import Location
-from rfcdask.data.manifest import BoundedStore, is_chunk
+from rfcdask.data.manifest import BoundedStore
 from rfcdask.data.sources.base import BATCH_BYTES, Batch, Source, SourceOptions, Survey, Tally
 from rfcdask.data.sources.text import file_facts
 from rfcdask.execution.progress import track
@@ -32,6 +32,7 @@ from rfcdask.persist.chunks import (
     NUMBERS_AND_TEXT,
     check_expansion,
     check_zarr,
+    is_chunk,
     row_bytes,
 )
 from rfcdask.persist.files import atomic_file
@@ -293,8 +294,7 @@ class ZarrMember(Handle):
         array = self.get()
         with faults_of(self.name, "zarr array of numbers or text"):
             check_expansion(array.nbytes, lambda: int(array.nbytes_stored()))
-            if array.nchunks > _MANY_CHUNKS:  # each is looked for: half a second a thousand
-                # Counted by files: zarr would look for every chunk that is declared.
+            if array.nchunks > _MANY_CHUNKS:  # zarr looks for each: half a second a thousand
                 files = sum(map(is_chunk, self.location.sizes(self.member)))
                 stored = files * math.prod(array.shards or array.chunks) // math.prod(array.chunks)
                 if array.nchunks > 100 * stored:

@@ -9,6 +9,7 @@ import json
 import lzma
 import os
 import pickle
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -318,6 +319,32 @@ def test_a_chunk_behind_a_broken_link_is_not_taken_for_zeros(tmp_path, version, 
     (tmp_path / "x.zarr" / name).unlink()
     (tmp_path / "x.zarr" / name).symlink_to("annex/not-here")
     with pytest.raises(DataError, match=f"{name} is a link that leads nowhere"):
+        rf.ingest(tmp_path / "x.zarr", tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "what"),
+    [
+        (2, "0.0", "a folder"),
+        (3, "c/0/0", "a folder"),
+        (3, "c/0", "a file"),
+        (3, "c/0", "a link that leads nowhere"),
+        (3, "c", "a link that leads nowhere"),
+    ],
+)
+def test_a_chunk_or_its_folder_of_another_kind_is_not_taken_for_zeros(
+    tmp_path, version, name, what
+):
+    zarr.create_array(str(tmp_path / "x.zarr"), data=X, zarr_format=version)
+    place = tmp_path / "x.zarr" / name
+    place.unlink() if what == "a folder" else shutil.rmtree(place)
+    if what == "a folder":
+        place.mkdir()
+    elif what == "a file":
+        place.write_text("")
+    else:
+        place.symlink_to("not/mounted")
+    with pytest.raises(DataError, match=f"{name} is {what}"):
         rf.ingest(tmp_path / "x.zarr", tmp_path / "a.zarr")
 
 
