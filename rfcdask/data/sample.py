@@ -337,13 +337,12 @@ def require_same_columns(model: Any, other: Any) -> None:
     """Refuse to merge sums over columns that have other names, another order or other units."""
     if hasattr(model, "encoding_") and hasattr(other, "encoding_"):
         check_encoding(other.encoding_, model.encoding_)
-    for name in ("feature_names_in_", "columns_"):
-        mine, theirs = getattr(model, name, None), getattr(other, name, None)
-        if mine is not None and theirs is not None and list(mine) != list(theirs):
-            raise ValueError(
-                f"Both models must have the same columns to be merged: one has "
-                f"{quoted(np.array(mine).tolist())}, the other {quoted(np.array(theirs).tolist())}."
-            )
+    mine, theirs = _known_names(model), _known_names(other)
+    if mine and theirs and mine != theirs:
+        raise ValueError(
+            f"Both models must have the same columns to be merged: one has {quoted(mine)}, the "
+            f"other {quoted(theirs)}."
+        )
 
 
 def forget(estimator: Any, *private: str) -> None:

@@ -22,7 +22,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from rfcdask.data import Dataset
 from rfcdask.data.columns import ColumnStats, column_stats, merge_stats
-from rfcdask.data.sample import check_container, forget, require_same_columns
+from rfcdask.data.sample import (
+    check_container,
+    columns_by_name,
+    forget,
+    require_same_columns,
+)
 from rfcdask.data.views import standardized
 from rfcdask.display import count, share
 from rfcdask.display.charts import curve
@@ -86,6 +91,7 @@ class Standardizer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Return one with the statistics that a store keeps: the same map as its `standardize`."""
         made = cls()
         made.n_features_in_ = dataset.shape[1]
+        columns_by_name(made, dataset.X, reset=True)
         return made._keep(dataset.mean, dataset.deviation)
 
     def _keep(self, mean: FloatArray, deviation: FloatArray) -> Self:

@@ -155,12 +155,14 @@ def remove_left_over(target: Path, work: Path, own: Collection[str]) -> None:
     """Remove what `atomic_folder` left beside its target when it was killed.
 
     Called with the lock of the target, which says that it is over. `own` are the names in such a
-    folder, up to a dash.
+    folder, up to a dash. What was moved aside gets its name back where nothing took its place.
     """
-    names = glob.escape(f".{target.name}-") + "[0-9a-f]" * 8  # and -old: see replace_folder
+    names = glob.escape(f".{target.name}-") + "[0-9a-f]" * 8
     for folder in (*target.parent.glob(names), *target.parent.glob(f"{names}-old")):
         ours = folder != work and folder.is_dir() and not folder.is_symlink()
         if ours and {part.name.split("-")[0] for part in folder.iterdir()} <= {*own}:
+            if folder.name.endswith("-old") and not target.exists():  # see _replace_in_two_steps
+                folder.replace(target)
             discard(folder)
 
 

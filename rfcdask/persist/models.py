@@ -106,8 +106,8 @@ def save(
         target.parent.mkdir(parents=True, exist_ok=True)
         lock = lock_path(Path(os.path.realpath(target)))
         with exclusive_lock(lock, other), atomic_folder(target) as work:
-            _require_free(target, overwrite)  # nobody else puts one there from now on
             remove_left_over(target, work, _OWN)
+            _require_free(target, overwrite)  # nobody else puts one there from now on
             _write(obj, work, about)
 
 

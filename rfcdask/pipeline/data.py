@@ -20,6 +20,7 @@ from rfcdask.data import (
     open_dataset,
     synthetic,
 )
+from rfcdask.data.columns import training_data_record
 from rfcdask.data.dataset import describe_store
 from rfcdask.data.ingest import stays_sparse
 from rfcdask.data.location import Location, is_url, path_text
@@ -435,3 +436,13 @@ def _tuned_gamma(run: Context) -> float:
         client=run.client,
     )
     return float(found.gamma)
+
+
+def about_model(run: Context, data: Dataset) -> dict[str, Any]:
+    """Return what a model remembers of how it was made and of the data it was fitted on."""
+    return {
+        "command": "rfcdask run" if run.compares else "rfcdask fit",
+        "seed": run.settings.random_state,
+        "test_size": run.used["test_size"] or None,
+        "data": training_data_record(data, run.source or "synthetic"),
+    }

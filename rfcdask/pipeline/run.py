@@ -21,7 +21,7 @@ from rfcdask.persist import untrusted
 from rfcdask.persist.files import disk_errors
 from rfcdask.persist.models import load, save
 from rfcdask.persist.untrusted import HIDDEN, redacted
-from rfcdask.pipeline.data import absolute, identity
+from rfcdask.pipeline.data import about_model, absolute, identity
 from rfcdask.pipeline.folder import (
     FORMAT,
     OtherRunError,
@@ -52,7 +52,6 @@ from rfcdask.pipeline.settings import (
     renamed,
     show,
 )
-from rfcdask.pipeline.training import about_model
 
 
 def run_job(

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from rfcdask.data import Dataset
-from rfcdask.data.columns import training_data_record
+from rfcdask.data.sample import columns_by_name
 from rfcdask.data.tables import TableSpec
 from rfcdask.evaluation.compare import (
     Split,
@@ -37,7 +37,7 @@ from rfcdask.linear import (
 )
 from rfcdask.linear.sgd.base import auto_epochs
 from rfcdask.persist.models import load, save
-from rfcdask.pipeline.data import ERROR_ROWS
+from rfcdask.pipeline.data import ERROR_ROWS, about_model
 from rfcdask.pipeline.folder import plain, read_record, write_record
 from rfcdask.pipeline.report import Metric
 
@@ -221,8 +221,7 @@ def train_linear(run: Context) -> dict[str, Any]:
         model.calibrate(held.X, held.y, method=run.used["calibration"], client=run.client)
     seconds = time.perf_counter() - start
     found = measured(model, test.X, test.y, client=run.client)
-    made = Pipeline([*_steps_before(run), ("learner", model)])
-    save(made, _kept(run, "linear"), overwrite=True, about=about_model(run, run.columns))
+    _save(run, [*_steps_before(run), ("learner", model)], _kept(run, "linear"), run.columns)
     named = {"seconds": seconds, "learner": "sgd" if train.sparse else "ridge"}
     return {"accuracy": found.values.get("accuracy"), "metrics": found.values} | named
 
@@ -284,7 +283,7 @@ def train(run: Context) -> dict[str, Any]:
         if run.learns_features:
             learned = {"gamma": learner.gamma_, "history": learner.history_}
     seconds = time.perf_counter() - start
-    save(Pipeline(steps), run.folder.model, overwrite=True, about=about_model(run, run.stored))
+    _save(run, steps, run.folder.model, run.stored)
     passes = {"ridge": 1, "none": 0}.get(used["learner"], used["epochs"])
     if learned:
         passes = len(learned["history"])
@@ -299,14 +298,11 @@ def train(run: Context) -> dict[str, Any]:
     }
 
 
-def about_model(run: Context, data: Dataset) -> dict[str, Any]:
-    """Return what a model remembers of how it was made and of the data it was fitted on."""
-    return {
-        "command": "rfcdask run" if run.compares else "rfcdask fit",
-        "seed": run.settings.random_state,
-        "test_size": run.used["test_size"] or None,
-        "data": training_data_record(data, run.source or "synthetic"),
-    }
+def _save(run: Context, steps: list[tuple[str, Any]], path: Path, data: Dataset) -> None:
+    """Write a model whose first step knows the columns of the data by name, as encoders do."""
+    if steps[0][0] != "table":
+        columns_by_name(steps[0][1], data.X, reset=True)
+    save(Pipeline(steps), path, overwrite=True, about=about_model(run, data))
 
 
 def make_learner(run: Context) -> Any:

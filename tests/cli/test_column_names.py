@@ -273,7 +273,13 @@ NOTES = [
 @pytest.mark.parametrize("about", NOTES)
 def test_notes_of_ones_own_do_no_harm(place: Path, tmp_path: Path, about: Any) -> None:
     known, _ = scores(place, place / "new.csv")
-    rf.save(rf.load(place / "model"), tmp_path / "model", about=about)
+    model = rf.load(place / "model")
+    rf.save(model, tmp_path / "model", about=about)
+    found, said = scores(tmp_path, place / "new.csv")
+    np.testing.assert_array_equal(found, known)  # the model knows its columns itself
+    assert "by position" not in said
+    del model[0].columns_  # as older versions wrote it
+    rf.save(model, tmp_path / "model", about=about, overwrite=True)
     columns, _ = draw(ROWS, 1)
     found, said = scores(tmp_path, write(tmp_path / "new.csv", columns))
     np.testing.assert_array_equal(found, known)

@@ -27,6 +27,7 @@ from rfcdask.data import DataError
 from rfcdask.data.layout import plan_layout
 from rfcdask.data.reader import Reader
 from rfcdask.data.views import split_readers
+from rfcdask.pipeline.run import fit_model
 
 
 @pytest.fixture(scope="module")
@@ -295,6 +296,20 @@ def test_models_know_the_columns_of_stores_by_name(orders, model, tmp_path):
         assert found.importances_mean.argmax() == 0
 
 
+@pytest.mark.parametrize("method", ["none", "random"])
+@pytest.mark.parametrize("standardize", [True, False])
+def test_models_of_commands_know_their_columns_in_python_too(orders, method, standardize, tmp_path):
+    """They were taken by position, without a word, where the commands go by name."""
+    store, other, fewer = orders
+    settings = {"method": method, "learner": "ridge", "standardize": standardize}
+    settings |= {} if method == "none" else {"n_components": 8}
+    fit_model(tmp_path / "0.zarr", tmp_path / "model", settings=settings)
+    model = rf.load(tmp_path / "model")
+    assert np.array_equal(model.predict(other.X).compute(), model.predict(store.X).compute())
+    with pytest.raises(DataError, match="column 'a' is missing from X"):
+        model.predict(fewer.X)
+
+
 def test_more_rows_are_learned_by_name_too(orders):
     store, other, fewer = orders
     wanted = rf.Ridge().fit(store.X, store.y).partial_fit(store.X, store.y)
@@ -305,6 +320,11 @@ def test_more_rows_are_learned_by_name_too(orders):
         small.predict(store.X)
     with pytest.raises(ValueError, match="the same columns to be merged: one has 'a', 'b', 'c'"):
         wanted.merge(rf.Ridge().fit(other.X, other.y))
+    frame = pa.table(dict(zip(other.columns, other.X.compute().T, strict=True)))
+    with pytest.raises(ValueError, match="the same columns to be merged: one has 'a', 'b', 'c'"):
+        wanted.merge(rf.Ridge().fit(frame, other.y))
+    scaler = rf.Standardizer.of(store)
+    assert np.array_equal(scaler.transform(other.X).compute(), scaler.transform(store.X).compute())
     with pytest.raises(TypeError, match=r"X is a data set: give its rows and labels, dataset\.X"):
         rf.Ridge().fit(store, store.y)
 

@@ -122,12 +122,16 @@ def test_a_killed_save_leaves_nothing_under_the_final_name(tmp_path: Path) -> No
     with pytest.raises(FileNotFoundError):
         rf.load(target)
     (left_over,) = tmp_path.glob(".model-????????")
-    older = tmp_path / ".model-89abcdef-old"  # as a kill leaves it after the two changed places
-    shutil.copytree(left_over, older)
+    older = tmp_path / ".model-89abcdef-old"  # as a kill leaves it before the new one has its name
+    rf.save(fitted("jl"), older)
     other = tmp_path / ".model-0123abcd"
     other.mkdir()
     (other / "letter.txt").write_text("of somebody else")
-    rf.save(fitted("random"), target)
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        rf.save(fitted("random"), target)
+    assert isinstance(rf.load(target), rf.JLFeatures)  # the older one has its name again
+    shutil.copytree(target, older)  # as a kill leaves it after the two changed places
+    rf.save(fitted("random"), target, overwrite=True)
     assert rf.load(target).n_components == 20
     assert not left_over.exists()  # nobody else would ever remove it
     assert not older.exists()
