@@ -16,7 +16,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rfcdask.data.errors import DamagedStoreError
 from rfcdask.persist import untrusted
 from rfcdask.persist.files import (
     PARTIAL,
@@ -314,6 +313,8 @@ class RunFolder:
     @contextmanager
     def damage(self) -> Iterator[None]:
         """Say how the store that the run wrote, or its records, are made again where damaged."""
+        from rfcdask.data.errors import DamagedStoreError  # loads numpy and Dask, as work does
+
         is_old = self.phases.is_dir() and any(self.phases.iterdir())
         try:
             yield
@@ -325,9 +326,10 @@ class RunFolder:
         except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
             if not is_old:
                 raise
-            said = f"what {self.phases} keeps of finished phases is damaged"
-            why = untrusted.reason(error)
-            raise OtherRunError(f"{said} ({why}): {self.how_to_begin_anew}.") from error
+            raise OtherRunError(
+                f"this run cannot go on from what {self.phases} keeps, which is damaged or of "
+                f"others ({untrusted.reason(error)}): {self.how_to_begin_anew}."
+            ) from error
 
     def locked(self) -> AbstractContextManager[None]:
         """Keep a second process out of the folder; the lock goes with the process."""
