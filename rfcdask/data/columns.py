@@ -389,7 +389,7 @@ def _join(a: ColumnStats, b: ColumnStats) -> ColumnStats:
     )
 
 
-def count_classes(labels: Array, classes: Array) -> Array:
+def count_labels(labels: Array, classes: Array) -> Array:
     """Return how many labels of a block each class has, as a row."""
     places = np.searchsorted(classes, labels)
     if np.any(classes[np.minimum(places, len(classes) - 1)] != labels):

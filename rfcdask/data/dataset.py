@@ -13,7 +13,7 @@ from dask.base import tokenize
 from dask.utils import format_bytes
 
 from rfcdask.data.columns import (
-    count_classes,
+    count_labels,
     first_names,
     names_in_file,
     squares_kept,
@@ -346,7 +346,7 @@ class Dataset:
             )
         chunks, meta = ((1,) * self.y.numblocks[0], (len(classes),)), np.empty((0, 0), np.int64)
         parts = da.map_blocks(
-            count_classes, self.y, classes, new_axis=1, chunks=chunks, dtype=np.int64, meta=meta
+            count_labels, self.y, classes, new_axis=1, chunks=chunks, dtype=np.int64, meta=meta
         )
         counts = np.asarray(compute(parts.sum(axis=0), client)).tolist()
         return dict(zip(map(str, classes), counts, strict=True))
