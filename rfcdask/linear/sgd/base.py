@@ -27,6 +27,7 @@ from rfcdask.display.drawing import Chart
 from rfcdask.display.html import Facts
 from rfcdask.execution.blocks import Blocks, first_rows, stream_groups
 from rfcdask.execution.cluster import current_client
+from rfcdask.execution.configuration import configured_bytes
 from rfcdask.execution.dask_internals import memory_of_machine
 from rfcdask.execution.executor import Executor, persist
 from rfcdask.execution.failures import workers_of
@@ -433,7 +434,7 @@ def _seconds_to_fetch(block_bytes: int, client: Any) -> float:
 def memory_for_features(client: Any) -> float:
     """Return the bytes of features that ``persist="auto"`` keeps at most."""
     if client is None:
-        wanted = parse_bytes(dask.config.get("rfcdask.persist-bytes", LOCAL_BUDGET))
+        wanted = configured_bytes("persist-bytes", LOCAL_BUDGET)
         return min(float(wanted), LOCAL_SHARE * memory_of_machine())
     workers = workers_of(client).values()
     limit = float(sum(worker.memory_limit for worker in workers))
