@@ -108,7 +108,7 @@ def _translated(error: Exception, client: Client | None, block_bytes: float) -> 
 def _kept_elsewhere() -> ValueError:
     return ValueError(
         "The array was persisted on a cluster, whose blocks are not at hand here; give client= of "
-        "that cluster while it lasts, or make the array anew."
+        "that cluster, or work within client.as_current(), while it lasts, or make the array anew."
     )
 
 
