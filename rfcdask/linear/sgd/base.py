@@ -115,10 +115,6 @@ class EpochModel(LinearModel):
         params = self.get_params(deep=False).items()
         found: dict[str, Any] = {"model": type(self).__name__}
         found |= {name: repr(value) for name, value in params if name not in NOT_IN_FINGERPRINT}
-        if self.chains == 1:  # as in versions that knew no others
-            del found["chains"]
-        if self.scoring is None:
-            del found["scoring"]
         found |= {
             "rows": sum(blocks.rows),
             "columns": self.n_features_in_,
