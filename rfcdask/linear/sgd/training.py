@@ -202,7 +202,8 @@ class Checkpoint:
     def _read(self) -> tuple[dict[str, Any], dict[str, Array]]:
         with self._faults(), open_npz(self.path) as stored:
             about = json.loads(str(stored["about"]))
-            int(about["run"]["seed"])
+            if int(about["run"]["seed"]) < 0:
+                raise ValueError("its seed is below 0")
             more = [name for name in stored.files if name.startswith("best_")]
             arrays = {name: stored[name] for name in {*self.arrays, *more}}
             if not all(np.isfinite(values).all() for values in arrays.values()):
