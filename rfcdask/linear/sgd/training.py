@@ -158,8 +158,9 @@ class Checkpoint:
         like = np.empty((n_rows, len(left) * config.n_outputs))
         known = fitting(arrays, dict.fromkeys(self.arrays, like))
         state = state._replace(W=known["W"], mean=known["mean"])
-        for counts in state.counts if config.score else ():
-            config.score.require_whole(counts, config.n_outputs)
+        if config.score is not None:
+            for counts in state.counts:
+                config.score.require_whole(counts, config.n_outputs)
         sums = [state.loss, state.rows, state.held_out_rows, *np.ravel(state.held_out_loss)]
         require_numbers(state.step, *sums)
         if len(sums) - 3 not in (1, len(left)):
