@@ -351,7 +351,7 @@ def _remote_client(target: Any, security: Any, timeout: str | float) -> Iterator
 def _seconds(timeout: str | float) -> float:
     try:
         return float(parse_timedelta(timeout))
-    except (KeyError, ValueError, TypeError):
+    except (LookupError, ValueError, TypeError):
         raise ValueError(f"timeout={timeout!r} is no time such as {TIMEOUT!r}.") from None
 
 

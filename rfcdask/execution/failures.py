@@ -21,10 +21,10 @@ from socket import create_connection
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import dask
-from dask.utils import format_bytes, parse_timedelta
+from dask.utils import format_bytes
 
 from rfcdask.execution import dask_internals
+from rfcdask.execution.configuration import configured_seconds
 from rfcdask.execution.dask_internals import WorkerInfo, scheduler_address
 from rfcdask.execution.progress import track
 
@@ -108,7 +108,7 @@ def _translated(error: Exception, client: Client | None, block_bytes: float) -> 
 def _kept_elsewhere() -> ValueError:
     return ValueError(
         "The array was persisted on a cluster, whose blocks are not at hand here; give client= of "
-        "that cluster while it lasts, or make the array anew."
+        "that cluster, or work within client.as_current(), while it lasts, or make the array anew."
     )
 
 
@@ -137,14 +137,7 @@ def _no_workers(
 
 
 def _no_worker_timeout() -> float:
-    chosen = dask.config.get("rfcdask.no-worker-timeout", NO_WORKER_TIMEOUT)
-    try:
-        return float("inf") if chosen is None else float(parse_timedelta(chosen))
-    except (KeyError, ValueError, TypeError):
-        raise ValueError(
-            f"rfcdask.no-worker-timeout={chosen!r} in Dask's configuration is no time such as "
-            f"{NO_WORKER_TIMEOUT!r}."
-        ) from None
+    return configured_seconds("no-worker-timeout", NO_WORKER_TIMEOUT)
 
 
 def workers_of(client: Client, within: float | None = None) -> dict[str, WorkerInfo]:

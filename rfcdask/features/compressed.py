@@ -8,9 +8,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import dask.array as da
-import dask.config
 import numpy as np
-from dask.utils import parse_bytes
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -25,6 +23,7 @@ from rfcdask.display import count, number
 from rfcdask.display.charts import curve, error_path
 from rfcdask.display.drawing import Chart
 from rfcdask.display.html import Facts, render_repr
+from rfcdask.execution.configuration import configured_bytes
 from rfcdask.execution.progress import track
 from rfcdask.features.base import Evaluator, FeatureMap
 from rfcdask.kernels import Kernel, get_kernel
@@ -58,7 +57,7 @@ HELDOUT_ROWS = 1000  # rows all pairs of which are kept away from selection to j
 
 def memory_budget() -> int:
     """Return the bytes selection may hold, ``rfcdask.selection-memory`` (default 3 GiB)."""
-    return int(parse_bytes(dask.config.get("rfcdask.selection-memory", "3GiB")))
+    return configured_bytes("selection-memory", 3 * 2**30)
 
 
 class ErrorPath(NamedTuple):

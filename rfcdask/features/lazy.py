@@ -6,12 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Self
 
-import dask
 import dask.array as da
 import numpy as np
 from dask.base import tokenize
-from dask.utils import parse_bytes
 
+from rfcdask.execution.configuration import configured_bytes
 from rfcdask.features.evaluators import FeatureRows
 from rfcdask.kernels.arrays import Array, DaskArray, Matrix, as_csr
 
@@ -103,7 +102,7 @@ def small_chunks(sizes: tuple[int, ...], row_bytes: int) -> tuple[int, ...]:
 
     Parts have the same size where the size of the first chunk has a divisor that suits.
     """
-    most = parse_bytes(dask.config.get("rfcdask.feature-block-bytes", FEATURE_BLOCK_BYTES))
+    most = max(configured_bytes("feature-block-bytes", FEATURE_BLOCK_BYTES), 1)
     if not sizes or any(np.isnan(sizes)) or max(sizes) * row_bytes <= most:
         return sizes
     parts = max(-(-sizes[0] * row_bytes // most), 1)

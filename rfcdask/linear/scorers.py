@@ -165,6 +165,15 @@ class HeldOutScore:
             np.array(losses, np.float64),
         )
 
+    def require_whole(self, counts: Any, n_outputs: int) -> None:
+        """Raise unless the rows of restored counts, with some more, have a value."""
+        k = len(self.class_weights)
+        targets = np.arange(k) if k else np.zeros((1, n_outputs))
+        more = self.count(np.zeros((len(targets), n_outputs)), targets, np.ones(len(targets)))
+        if k and [one.most for one in counts.ranks] != [one.most for one in more.ranks]:
+            raise ValueError("it keeps another number of scores")
+        self.value(self.merge(counts, more))
+
 
 def _bins(lists: Sequence[Any]) -> Bins:
     return Bins(*(np.array(values, np.float64) for values in lists))

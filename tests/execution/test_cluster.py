@@ -10,7 +10,7 @@ import textwrap
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 
 import dask
 import dask.array as da
+import numpy as np
 import psutil
 import pytest
 from distributed import Client, LocalCluster
@@ -29,7 +30,10 @@ from rfcdask.execution import cluster as cluster_module
 from rfcdask.execution import dask_internals, failures
 from rfcdask.execution.cluster import current_client, local_threads, size_of_cluster
 from rfcdask.execution.failures import ClusterLostError, _no_worker_timeout, ask_workers
+from rfcdask.features.compressed import memory_budget
+from rfcdask.features.lazy import small_chunks
 from rfcdask.kernels.runtime import ONE_HEAP
+from rfcdask.linear.sgd.base import memory_for_features
 from tests import programs
 
 
@@ -363,13 +367,29 @@ def test_what_is_no_scheduler_file_ends_the_wait(tmp_path: Path, kind: str) -> N
         pass
 
 
+SETTINGS: dict[str, tuple[Callable[[], Any], list[Any]]] = {
+    "num_workers": (local_threads, ["many"]),
+    "rfcdask.no-worker-timeout": (_no_worker_timeout, ["soon", "", [], True, 10**30]),
+    "rfcdask.selection-memory": (memory_budget, [None, "", "3 gigs", -1, np.nan, np.inf, False]),
+    "rfcdask.feature-block-bytes": (lambda: small_chunks((9,), 8), ["", "5 minutes", {}, b"1"]),
+    "rfcdask.persist-bytes": (lambda: memory_for_features(None), ["", "1 zettabyte", [1]]),
+}
+
+
 @pytest.mark.parametrize(
-    "setting", [{"num_workers": "many"}, {"rfcdask.no-worker-timeout": "soon"}]
+    ("name", "value"), [(name, value) for name, (_, odd) in SETTINGS.items() for value in odd]
 )
-def test_odd_settings_of_dask_are_named(setting: dict[str, str]) -> None:
-    name = next(iter(setting))
-    with dask.config.set(setting), pytest.raises(ValueError, match=f"{name}=.* configuration"):
-        local_threads() if name == "num_workers" else _no_worker_timeout()
+def test_odd_settings_of_dask_are_named(name: str, value: Any) -> None:
+    with (
+        dask.config.set({name: value}),
+        pytest.raises(ValueError, match=f"{name}=.* in Dask's configuration is no .*\\.$"),
+    ):
+        SETTINGS[name][0]()
+
+
+def test_no_features_in_a_block_are_one() -> None:
+    with dask.config.set({"rfcdask.feature-block-bytes": 0}):
+        assert small_chunks((3,), 8) == (1, 1, 1)
 
 
 @pytest.fixture

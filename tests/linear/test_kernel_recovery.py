@@ -9,6 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,24 @@ def sgd(**more: Any) -> rf.SGDClassifier:
     return rf.SGDClassifier(epochs=3, random_state=1, alphas=[1e-3, 1e-2], **more)
 
 
-@pytest.mark.parametrize("kind", [model, sgd])
+def scored(**more: Any) -> rf.SGDClassifier:
+    return sgd(loss="log_loss", early_stopping=True, scoring="roc_auc", **more)
+
+
+def odd_counts(counts: list[Any]) -> Iterator[list[Any]]:
+    """Change what was counted of rows for an area under the curve, one part at a time."""
+    (pairs, ranks, losses), *others = counts
+    (levels, most), *more = ranks
+    yield [[pairs, [[levels, -1], *more], losses], *others]  # which was gone through for ever
+    yield [[pairs, [[[[[["x"], [1.0], [1.0], [0.0, 0.0]]]], most], *more], losses], *others]
+    yield [[pairs, [[[[[[0.5], [1.0, 2.0], [1.0], [0.0, 0.0]]]], most], *more], losses], *others]
+    yield [[[pairs[0], ["x", *pairs[1][1:]], pairs[2]], ranks, losses], *others]
+    yield [[[pairs[0][1:], *pairs[1:]], ranks, losses], *others]
+    yield [[pairs, more, losses], *others]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", [model, sgd, scored])
 def test_a_checkpoint_is_not_believed(
     tmp_path: Path, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,7 +188,11 @@ def test_a_checkpoint_is_not_believed(
     records += [("position", [0, 10**6]), ("position", [0, 0.5])]
     records += [("step", -1), ("gamma", 0), ("gamma", float("nan")), ("loss", ["a", 1])]
     records += [("best", [9, 0.1, 0.1, 0]), ("best", [0, float("nan"), 0.1, 0])]
+    records += [("run", about["run"] | {"seed": -1})]
+    records += [("run", about["run"] | {"some_rows": odd}) for odd in ([[1, 2], [3]], [["a"]])]
     scalars = about.get("scalars", {})
+    odd = odd_counts(scalars["counts"]) if scalars.get("counts") else ()
+    records += [("scalars", scalars | {"counts": counts}) for counts in odd]
     for key, value in (("step", "a"), ("left", [5]), ("held_out_loss", [1.0] * 3), ("rows", {})):
         records.append(("scalars", scalars | {key: value}))
     records += [
@@ -186,10 +208,25 @@ def test_a_checkpoint_is_not_believed(
         with path.open("wb") as file:
             np.savez(file, **(good | change))
         with pytest.raises(ValueError, match=r"is not a checkpoint that can be read .*; remove it"):
-            again().fit(*data())
+            again().set_params(random_state=None).fit(*data())
     with path.open("wb") as file:
         np.savez(file, **good)
     assert np.array_equal(again().fit(*data()).coef_, wanted.coef_)
+
+
+@pytest.mark.parametrize("kind", [model, sgd])
+@pytest.mark.parametrize("begun_with", [{"chains": 2}, {"scoring": "balanced_accuracy"}])
+def test_a_checkpoint_of_other_chains_or_scoring_is_refused(
+    tmp_path: Path, kind: Any, begun_with: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Called again without them, it went on to a model that neither call has by itself."""
+    path = tmp_path / "run.ckpt"
+    here: dict[str, Any] = {"checkpoint": path, "checkpoint_every": 1}
+    interrupted(path, lambda: kind(**here, **begun_with), monkeypatch)
+    with pytest.raises(ValueError, match=r"belongs to another run \((chains|scoring) was"):
+        kind(**here).fit(*data())
+    wanted, found = kind(**begun_with).fit(*data()), kind(**here, **begun_with).fit(*data())
+    assert np.array_equal(found.coef_, wanted.coef_)
 
 
 @pytest.mark.parametrize("place", [0, 2999])

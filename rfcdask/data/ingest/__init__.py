@@ -215,7 +215,7 @@ def ingest(
         client=client,
         **{name: options[name] for name in of_source},
     )
-    with opened_source(source, format, label) as rows, only_writer(final):
+    with opened_source(source, format, label, client) as rows, only_writer(final):
         # A store that is whole stays until the new one is too: a source that turns out to be bad
         # costs nothing, and rows may be read from the very store that they replace.
         aside = overwrite and final.is_local and is_finished(final)

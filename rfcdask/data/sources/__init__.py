@@ -73,13 +73,20 @@ _PAIR = re.compile(rb"^\s*([^\s:]+|\d+:\S+)(\s+qid:\d+)?(\s+\d+:\S+)*\s*(#.*)?$"
 
 
 @contextmanager
-def opened_source(source: Any, format: str | None, label: Any) -> Iterator[Source]:
-    """Make a source of rows; what had to be unpacked for it is removed afterwards."""
+def opened_source(
+    source: Any, format: str | None, label: Any, client: Any = None
+) -> Iterator[Source]:
+    """Make a source of rows; what had to be unpacked for it is removed afterwards.
+
+    Frames and labels of Dask, which may be kept on the cluster of `client`, are computed there.
+    """
     if format is not None and str(format) not in FORMATS:
         raise DataError(f"format={format!r} is not one of {FORMATS}.")
     listed = source if isinstance(source, list | tuple) else [source]
     remote = [path for path in listed if isinstance(path, str) and is_url(path)]
     with reaching(remote[0] if remote else ""), ExitStack() as unpacked:
+        if client is not None:
+            unpacked.enter_context(client.as_current())
         yield _open(source, format, label, unpacked)
 
 

@@ -39,6 +39,7 @@ from rfcdask.data.tables.summary import (
     summarize,
     unit_of,
 )
+from rfcdask.execution.cluster import current_client
 from rfcdask.execution.executor import run_tasks
 from rfcdask.kernels.arrays import Array
 
@@ -402,7 +403,7 @@ def summarize_block(
 
 def arrow_blocks(parts: list[Any], client: Any = None) -> Iterator[Any]:
     """Compute partitions one after another, and yield them as Arrow tables."""
-    for frame in run_tasks(iter(parts), client, at_once=1):
+    for frame in run_tasks(iter(parts), current_client(client), at_once=1):
         table = to_arrow(frame)
         if table.num_rows:
             yield table

@@ -34,6 +34,7 @@ from rfcdask.data.tables.encode import (
 )
 from rfcdask.data.tables.summary import Summary, conclude_all, join_summaries
 from rfcdask.execution.blocks import lazy_on_dask
+from rfcdask.execution.cluster import current_client
 from rfcdask.execution.executor import run_tasks
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import Array, DaskArray
@@ -107,7 +108,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         X : DataFrame of pandas, polars or Dask, or pyarrow Table
         y : ignored
         client : distributed.Client, optional
-            Where the partitions of a dask DataFrame are computed.
+            Where the partitions of a dask DataFrame are computed: this client, else the current
+            one, else local threads.
         """
         _require_table(X)
         choices = self._choices()
@@ -133,7 +135,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """Encode rows: a frame in memory gives a float32 array, a dask DataFrame a lazy one.
 
         The rows of the partitions of a dask DataFrame other than that of `fit` are counted first,
-        for which it is computed once.
+        for which it is computed once, on the current client where there is one.
         """
         check_is_fitted(self, "table_")
         _require_table(X)
@@ -232,7 +234,7 @@ def learn_partitions(
     lengths: list[int] = []
     with track("looking at the columns", len(parts), "partitions", progress=progress) as report:
         tasks = (look(part, kinds, choices, place) for place, part in enumerate(parts))
-        for rows, summary in run_tasks(tasks, client):
+        for rows, summary in run_tasks(tasks, current_client(client)):
             lengths.append(rows)
             found = [join_summaries([*found, summary])] if rows else found
             report.advance(1)
@@ -247,7 +249,7 @@ def count_rows(frame: Any, client: Any = None, progress: Any = None) -> list[int
     count = delayed(len, pure=False)
     lengths = []
     with track("counting rows", len(parts), "partitions", progress=progress) as report:
-        for rows in run_tasks(map(count, parts), client):
+        for rows in run_tasks(map(count, parts), current_client(client)):
             lengths.append(int(rows))
             report.advance(1)
     return lengths

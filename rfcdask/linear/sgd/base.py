@@ -27,6 +27,7 @@ from rfcdask.display.drawing import Chart
 from rfcdask.display.html import Facts
 from rfcdask.execution.blocks import Blocks, first_rows, stream_groups
 from rfcdask.execution.cluster import current_client
+from rfcdask.execution.configuration import configured_bytes
 from rfcdask.execution.dask_internals import memory_of_machine
 from rfcdask.execution.executor import Executor, persist
 from rfcdask.execution.failures import workers_of
@@ -114,10 +115,6 @@ class EpochModel(LinearModel):
         params = self.get_params(deep=False).items()
         found: dict[str, Any] = {"model": type(self).__name__}
         found |= {name: repr(value) for name, value in params if name not in NOT_IN_FINGERPRINT}
-        if self.chains == 1:  # as in versions that knew no others
-            del found["chains"]
-        if self.scoring is None:
-            del found["scoring"]
         found |= {
             "rows": sum(blocks.rows),
             "columns": self.n_features_in_,
@@ -433,7 +430,7 @@ def _seconds_to_fetch(block_bytes: int, client: Any) -> float:
 def memory_for_features(client: Any) -> float:
     """Return the bytes of features that ``persist="auto"`` keeps at most."""
     if client is None:
-        wanted = parse_bytes(dask.config.get("rfcdask.persist-bytes", LOCAL_BUDGET))
+        wanted = configured_bytes("persist-bytes", LOCAL_BUDGET)
         return min(float(wanted), LOCAL_SHARE * memory_of_machine())
     workers = workers_of(client).values()
     limit = float(sum(worker.memory_limit for worker in workers))

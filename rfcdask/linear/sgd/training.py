@@ -36,6 +36,8 @@ History = list[dict[str, float]]
 """The losses of each epoch."""
 FORMAT = 1
 """Raised when what a checkpoint holds changes its meaning."""
+EARLIER = {"chains": "1", "scoring": "None"}
+"""Parameters of runs that say nothing of them, as those of versions without them."""
 
 
 SCORE = "held_out_score"
@@ -156,6 +158,9 @@ class Checkpoint:
         like = np.empty((n_rows, len(left) * config.n_outputs))
         known = fitting(arrays, dict.fromkeys(self.arrays, like))
         state = state._replace(W=known["W"], mean=known["mean"])
+        if config.score is not None:
+            for counts in state.counts:
+                config.score.require_whole(counts, config.n_outputs)
         sums = [state.loss, state.rows, state.held_out_rows, *np.ravel(state.held_out_loss)]
         require_numbers(state.step, *sums)
         if len(sums) - 3 not in (1, len(left)):
@@ -198,7 +203,8 @@ class Checkpoint:
     def _read(self) -> tuple[dict[str, Any], dict[str, Array]]:
         with self._faults(), open_npz(self.path) as stored:
             about = json.loads(str(stored["about"]))
-            int(about["run"]["seed"])
+            if int(about["run"]["seed"]) < 0:
+                raise ValueError("its seed is below 0")
             more = [name for name in stored.files if name.startswith("best_")]
             arrays = {name: stored[name] for name in {*self.arrays, *more}}
             if not all(np.isfinite(values).all() for values in arrays.values()):
@@ -222,11 +228,13 @@ class Checkpoint:
             raise ValueError(
                 f"{self.path} was written by another version of rfcdask; remove it to start anew."
             )
-        stored, now = about["run"], dict(self.fingerprint)
+        stored, now = EARLIER | about["run"], dict(self.fingerprint)
         # Other threads or machines end in other last bits of features; earlier versions kept none.
         looks = {SOME_ROWS: "rows of X", SOME_TARGETS: "values of y or sample_weight"}
         for name, words in looks.items():
-            if not _look_alike(stored.get(name), now.pop(name, None)):
+            with self._faults():
+                alike = _look_alike(stored.get(name), now.pop(name, None))
+            if not alike:
                 raise ValueError(
                     f"{self.path} belongs to another run (some {words} are others now); remove it, "
                     "or give another checkpoint path."

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -220,3 +221,29 @@ def test_files_of_many_blocks(tmp_path, cluster):
         )
         assert len(ds.X.chunks[0]) > 5
         assert same_bits(cluster.compute(ds.X, sync=True), X)
+
+
+@pytest.mark.parametrize("current", [True, False])
+def test_a_frame_that_a_cluster_keeps_is_read_there(tmp_path, cluster, current):
+    """It was looked for in this process, and the remedy of the message was what had been given."""
+    pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+    rows = pd.DataFrame({"n": np.arange(40.0), "c": list("ab") * 20, "kind": list("uvvu") * 10})
+    lazy = dd.from_pandas(rows, npartitions=4)
+    kept = cluster.persist(lazy)
+    given = {} if current else {"client": cluster}
+    plain = rf.ingest(rows, tmp_path / "plain.zarr", label="kind")
+    encoder = rf.TableEncoder().fit(rows[["n", "c"]])
+    with cluster.as_current() if current else nullcontext():
+        found = rf.ingest(kept, tmp_path / "kept.zarr", label="kind", **given)
+        assert rf.TableEncoder().fit(kept[["n", "c"]], **given).table_ == encoder.table_
+        labels = cluster.persist(da.from_array(np.arange(40), chunks=10))
+        np.save(tmp_path / "X.npy", np.zeros((40, 1)))
+        of_file = rf.ingest(tmp_path / "X.npy", tmp_path / "y.zarr", label=labels, **given)
+    with cluster.as_current():  # which the message names where there is no client=
+        Z = encoder.transform(kept[["n", "c"]]).compute()
+    assert same_bits(found.X.compute(), plain.X.compute())
+    assert same_bits(found.y.compute(), plain.y.compute())
+    assert same_bits(Z, encoder.transform(rows[["n", "c"]]))
+    assert of_file.y.compute().tolist() == list(range(40))
+    with pytest.raises(ValueError, match=r"give client= .*, or work within client.as_current\(\)"):
+        encoder.transform(cluster.persist(lazy[["n", "c"]] * 1))
