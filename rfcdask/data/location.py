@@ -326,8 +326,10 @@ class Location:
     def delete(self, name: str = "") -> None:
         """Remove an object or everything below it, if it is there."""
         with self._at(name) as (fs, path):
-            if fs.exists(path):
-                fs.rm(path, recursive=True)
+            # Of a bucket all that lies in it: removed as a whole, it would be gone itself.
+            whole = self.is_local or "/" in path.rstrip("/")
+            if fs.exists(path) and (found := path if whole else fs.find(path)):
+                fs.rm(found, recursive=whole)
 
     def names(self, folder: str) -> list[str]:
         """Return the sorted names of the objects in a folder; none if it is not there."""

@@ -211,3 +211,14 @@ except FileExistsError:
 else:
     raise AssertionError
 """)
+
+
+def test_a_bucket_that_is_a_store_is_never_removed() -> None:
+    _run("""
+import s3fs
+s3fs.S3FileSystem().mkdir("whole")
+raised(lambda: rf.ingest(np.full((3, 2), np.nan), "s3://whole", progress=False))
+for overwrite in (False, True):
+    ingest("s3://whole", overwrite=overwrite)
+    check("s3://whole")
+""")
