@@ -211,7 +211,7 @@ class Location:
         """Make a location that means the same in every worker, whatever its directory."""
         text = path_text(path)
         if not is_url(text):
-            text = str(Path(text).expanduser().absolute())
+            text = str(Path(os.path.expanduser(text)).absolute())
         named = isinstance(options, Mapping) and all(isinstance(name, str) for name in options)
         if options is not None and not named:
             raise DataError(
