@@ -93,9 +93,12 @@ def write_zarr(
     require_shared(current_client(client), writes=path)
     refusal = FileExistsError(f"another process is writing {target}: wait for it.")
     with disk_errors(target), _locked(target, refusal):
+        array = _identity(rows)
+        if _is_done(target, array):  # but for its records, when it was interrupted
+            target.delete(_RECORDS)
+            return _opened(target, rows)
         _require_free(target, overwrite)
         _require_other_place(target, rows)
-        array = _identity(rows)
         work = _begin(target, array)
         _write_blocks(work, rows, sizes, client, progress)
         if _identity(rows) != array:
@@ -150,6 +153,11 @@ def _is_array(target: Location) -> bool:
         return bool(json.loads(target.read("zarr.json"))["node_type"] == "array")
     except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
         return False
+
+
+def _is_done(target: Location, array: bytes) -> bool:
+    """Tell whether this very array is there, with the records of an interrupted call."""
+    return _is_array(target) and target.exists(_BEGUN) and target.read(_BEGUN) == array
 
 
 def _locked(target: Location, refusal: Exception) -> Any:

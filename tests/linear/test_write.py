@@ -182,6 +182,27 @@ def test_what_a_killed_process_left_is_no_part_of_the_array(tmp_path: Path) -> N
     assert os.listdir(path / "c" / "0") == ["0"]
 
 
+def test_an_array_that_was_done_but_for_its_records_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took its place already: the same call said that it exists."""
+    path = tmp_path / "a.zarr"
+    with monkeypatch.context() as patch, dask.config.set(scheduler="sync"):
+        patch.setattr(Location, "delete", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            write_zarr(Stop(99).rows(), path)
+    with pytest.raises(FileExistsError, match="exists already"):
+        write_zarr(da.ones((50, 2), chunks=(10, 2)), path)
+    again = Stop(99)
+    assert write_zarr(again.rows(), path).compute().sum() == np.arange(100).sum()
+    assert again.computed == []
+    assert sorted(os.listdir(path)) == ["c", "zarr.json"]
+
+
+def interrupt(*args: Any) -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("damage", ["emptied", "flipped", "deleted"])
 def test_damaged_blocks_are_written_again(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "a.zarr"
