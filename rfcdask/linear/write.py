@@ -220,6 +220,26 @@ def encode_chunk(values: Array, shape: tuple[int, ...], dtype: np.dtype) -> byte
     return b"".join([packed, google_crc32c.value(packed).to_bytes(4, "little")])
 
 
+def _as_declared(values: Array, dtype: np.dtype) -> Array:
+    """Return values in the type that their Dask array tells, of which only floats may be rounded.
+
+    Dask does not look whether blocks have it.
+    """
+    if values.dtype.newbyteorder("=") == dtype.newbyteorder("="):
+        return values
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = values.astype(dtype)
+    lost: Any = cast != values
+    if dtype.kind in "fc" and values.dtype.kind in "biufc":
+        lost = np.isfinite(values) & ~np.isfinite(cast)
+    if np.any(lost):
+        raise ValueError(
+            f"a block of rows holds {values.dtype} where its Dask array says {dtype}, which cannot "
+            "hold all of its values: give the dtype that it has, as map_blocks(..., dtype=...)."
+        )
+    return cast
+
+
 @dataclass(frozen=True)
 class _WriteBlock:
     """Writes the parts of one block to their places, then a record of each, and counts its rows."""
@@ -246,7 +266,8 @@ class _WriteBlock:
 
     def _write(self, index: int, values: Array) -> None:
         key = self._key(index)
-        data = encode_chunk(values, (self.rows, *self.shape[1:]), np.dtype(self.dtype))
+        dtype = np.dtype(self.dtype)
+        data = encode_chunk(_as_declared(values, dtype), (self.rows, *self.shape[1:]), dtype)
         # A task may outlive who sent it, and find that another array is written there by now.
         if self.place.read(_BEGUN) != self.begun:
             raise FileExistsError(f"another array is written to {self.place} meanwhile.")

@@ -203,6 +203,33 @@ def interrupt(*args: Any) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.parametrize(
+    ("declared", "values"),
+    [
+        ("i1", [[300, 1]]),
+        ("i8", [[0.5, 1.0]]),
+        ("?", [[2, 0]]),
+        ("f4", [[1e300, 1.0]]),
+        ("U1", [["abc", "d"]]),
+    ],
+)
+def test_blocks_of_another_type_than_declared_lose_nothing(
+    declared: str, values: list[Any], tmp_path: Path
+) -> None:
+    """300 became 44, a half 0 and 'abc' 'a'."""
+
+    def rows(found: Any) -> da.Array:
+        declares = {"dtype": declared, "meta": np.empty((0, 0), declared)}
+        return da.zeros((3, 2), chunks=(2, 2)).map_blocks(lambda b: found[: len(b)], **declares)
+
+    with pytest.raises(ValueError, match=r"a block of rows holds .* where its Dask array says"):
+        write_zarr(rows(np.array(values * 2)), tmp_path / "a.zarr")
+    fits = np.array([[1.0, 0.0]] * 2)
+    if declared != "U1":
+        stored = write_zarr(rows(fits), tmp_path / "b.zarr")
+        assert np.array_equal(stored.compute(), np.array([[1, 0]] * 3, declared))
+
+
 @pytest.mark.parametrize("damage", ["emptied", "flipped", "deleted"])
 def test_damaged_blocks_are_written_again(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "a.zarr"
