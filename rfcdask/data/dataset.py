@@ -20,6 +20,7 @@ from rfcdask.data.columns import (
     table_digest,
 )
 from rfcdask.data.errors import DataError
+from rfcdask.data.layout import whole_number
 from rfcdask.data.reader import Reader
 from rfcdask.data.sample import Rows, choose_rows, fetch_rows, rows_name
 from rfcdask.data.tables import TableSpec
@@ -144,7 +145,7 @@ class Dataset:
         places : sequence of int
             Where the columns are now.
         """
-        order = tuple(_whole("places", place) for place in places)
+        order = tuple(whole_number("places", place) for place in places)
         if not order or not all(0 <= place < self.shape[1] for place in order):
             raise DataError(f"places={list(order)}: there are columns 0 to {self.shape[1] - 1}.")
         if order == tuple(range(self.shape[1])):
@@ -232,7 +233,7 @@ class Dataset:
         random_state : int, Generator, RandomState or None
             Seed.
         """
-        n_components = _whole("n_components", n_components)
+        n_components = whole_number("n_components", n_components)
         if self.projection is not None or not 0 < n_components <= self.shape[1]:
             raise DataError(
                 f"project({n_components}): give rows that are not projected yet, and a number of "
@@ -300,7 +301,7 @@ class Dataset:
         When the store was shuffled, a few whole chunks at random places *are* a uniform sample
         of the rows, and only those are read. Two such samples of one store may share chunks.
         """
-        n_rows, shuffled = _whole("n_rows", n_rows), bool(self.attrs.get("shuffled"))
+        n_rows, shuffled = whole_number("n_rows", n_rows), bool(self.attrs.get("shuffled"))
         seed = seed_of(random_state)
         return self.rows(choose_rows(self.reader, n_rows, seed, shuffled=shuffled), client=client)
 
@@ -406,12 +407,6 @@ class Dataset:
 
     def _repr_html_(self) -> str:
         return render_repr(title="rfcdask.Dataset", facts=self.facts())
-
-
-def _whole(name: str, value: Any) -> int:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool):
-        raise DataError(f"{name}={value!r} is no whole number.")
-    return int(value)
 
 
 _STATISTICS = ("mean", "variance", "min", "max", "scale")

@@ -18,7 +18,7 @@ from scipy import sparse
 from rfcdask.data.dataset import Dataset
 from rfcdask.data.errors import DataError
 from rfcdask.data.ingest import ingest
-from rfcdask.data.layout import BLOCK_BYTES, size_in_bytes
+from rfcdask.data.layout import BLOCK_BYTES, size_in_bytes, whole_number
 from rfcdask.kernels.arrays import CSR, Array, IntArray, Matrix
 from rfcdask.kernels.seeds import seed_of
 
@@ -185,7 +185,7 @@ def synthetic(
     """
     if kind not in KINDS:
         raise DataError(f"kind={kind!r} is not one of {', '.join(KINDS)}.")
-    n_rows = KINDS[kind].rows if rows is None else rows
+    n_rows = KINDS[kind].rows if rows is None else whole_number("rows", rows)
     if n_rows < 1:
         raise DataError(f"rows={rows}: ask for at least one row.")
     block_bytes = size_in_bytes(block_size)

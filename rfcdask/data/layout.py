@@ -170,6 +170,13 @@ def size_in_bytes(block_size: Any) -> int:
     raise DataError(f"block_size={block_size!r} is no size: give bytes, such as '64MB'.")
 
 
+def whole_number(name: str, value: Any) -> int:
+    """Return a whole number that was given as one."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool):
+        raise DataError(f"{name}={value!r} is no whole number.")
+    return int(value)
+
+
 def create_arrays(group: zarr.Group, layout: Layout, names: Iterable[str]) -> None:
     """Make empty arrays; every later write covers one whole shard."""
     for name in names:

@@ -211,7 +211,7 @@ class Location:
         """Make a location that means the same in every worker, whatever its directory."""
         text = path_text(path)
         if not is_url(text):
-            text = str(Path(text).expanduser().absolute())
+            text = str(Path(os.path.expanduser(text)).absolute())
         named = isinstance(options, Mapping) and all(isinstance(name, str) for name in options)
         if options is not None and not named:
             raise DataError(
@@ -280,10 +280,15 @@ class Location:
             return _connect(self.url, **dict(self.options))
 
     @contextmanager
-    def _at(self, name: str) -> Iterator[tuple[Any, str]]:
-        """Yield the file system and a path in it; failures of the network are our errors."""
+    def _at(self, name: str, *, anew: bool = True) -> Iterator[tuple[Any, str]]:
+        """Yield the file system and a path in it; failures of the network are our errors.
+
+        What others wrote or removed since a folder was listed is only seen when it is listed anew.
+        """
         fs, root = self.filesystem()
         with reaching(self.url, *UNUSABLE):
+            if anew:
+                fs.invalidate_cache()
             yield fs, f"{root}/{name}" if name else root
 
     def exists(self, name: str = "") -> bool:
@@ -293,7 +298,7 @@ class Location:
 
     def read(self, name: str, start: int | None = None, stop: int | None = None) -> bytes:
         """Return the bytes of one object, or a range of them."""
-        with self._at(name) as (fs, path):
+        with self._at(name, anew=False) as (fs, path):
             if self.is_local:
                 require_plain(Path(path))
             _require_unpacked(fs, path)
@@ -306,7 +311,7 @@ class Location:
         Only a `lasting` one is on the disk for certain, with all that :meth:`sync` was called for.
         """
         if not self.is_local:
-            with self._at(name) as (fs, path):
+            with self._at(name, anew=False) as (fs, path):
                 fs.pipe_file(path, data if isinstance(data, bytes) else bytes(data))
             return
         # A task that is tried again may write the same object at the same time.
@@ -321,8 +326,10 @@ class Location:
     def delete(self, name: str = "") -> None:
         """Remove an object or everything below it, if it is there."""
         with self._at(name) as (fs, path):
-            if fs.exists(path):
-                fs.rm(path, recursive=True)
+            # Of a bucket all that lies in it: removed as a whole, it would be gone itself.
+            whole = self.is_local or "/" in path.rstrip("/")
+            if fs.exists(path) and (found := path if whole else fs.find(path)):
+                fs.rm(found, recursive=whole)
 
     def names(self, folder: str) -> list[str]:
         """Return the sorted names of the objects in a folder; none if it is not there."""
@@ -333,7 +340,6 @@ class Location:
     def sizes(self, folder: str = "") -> dict[str, int]:
         """Return the sizes of all objects below a folder by their names, from one listing."""
         with self._at(folder) as (fs, path):
-            fs.invalidate_cache()  # others may have written there since it was last listed
             top = str(fs._strip_protocol(path))
             found = fs.find(top, detail=True)
         return {str(path)[len(top) + 1 :]: self._size(item) for path, item in found.items()}
@@ -341,7 +347,6 @@ class Location:
     def stamps(self, folder: str = "") -> dict[str, tuple[int, str | None]]:
         """Return size and time of all objects below a folder by their names."""
         with self._at(folder) as (fs, path):
-            fs.invalidate_cache()
             found = fs.find(path, detail=True)
         return {str(path): (self._size(item), file_time(item)) for path, item in found.items()}
 

@@ -93,9 +93,12 @@ def write_zarr(
     require_shared(current_client(client), writes=path)
     refusal = FileExistsError(f"another process is writing {target}: wait for it.")
     with disk_errors(target), _locked(target, refusal):
+        array = _identity(rows)
+        if _is_done(target, array):  # but for its records, when it was interrupted
+            target.delete(_RECORDS)
+            return _opened(target, rows)
         _require_free(target, overwrite)
         _require_other_place(target, rows)
-        array = _identity(rows)
         work = _begin(target, array)
         _write_blocks(work, rows, sizes, client, progress)
         if _identity(rows) != array:
@@ -150,6 +153,11 @@ def _is_array(target: Location) -> bool:
         return bool(json.loads(target.read("zarr.json"))["node_type"] == "array")
     except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
         return False
+
+
+def _is_done(target: Location, array: bytes) -> bool:
+    """Tell whether this very array is there, with the records of an interrupted call."""
+    return _is_array(target) and target.exists(_BEGUN) and target.read(_BEGUN) == array
 
 
 def _locked(target: Location, refusal: Exception) -> Any:
@@ -212,6 +220,26 @@ def encode_chunk(values: Array, shape: tuple[int, ...], dtype: np.dtype) -> byte
     return b"".join([packed, google_crc32c.value(packed).to_bytes(4, "little")])
 
 
+def _as_declared(values: Array, dtype: np.dtype) -> Array:
+    """Return values in the type that their Dask array tells, of which only floats may be rounded.
+
+    Dask does not look whether blocks have it.
+    """
+    if values.dtype.newbyteorder("=") == dtype.newbyteorder("="):
+        return values
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = values.astype(dtype)
+    lost: Any = cast != values
+    if dtype.kind in "fc" and values.dtype.kind in "biufc":
+        lost = np.isfinite(values) & ~np.isfinite(cast)
+    if np.any(lost):
+        raise ValueError(
+            f"a block of rows holds {values.dtype} where its Dask array says {dtype}, which cannot "
+            "hold all of its values: give the dtype that it has, as map_blocks(..., dtype=...)."
+        )
+    return cast
+
+
 @dataclass(frozen=True)
 class _WriteBlock:
     """Writes the parts of one block to their places, then a record of each, and counts its rows."""
@@ -238,7 +266,8 @@ class _WriteBlock:
 
     def _write(self, index: int, values: Array) -> None:
         key = self._key(index)
-        data = encode_chunk(values, (self.rows, *self.shape[1:]), np.dtype(self.dtype))
+        dtype = np.dtype(self.dtype)
+        data = encode_chunk(_as_declared(values, dtype), (self.rows, *self.shape[1:]), dtype)
         # A task may outlive who sent it, and find that another array is written there by now.
         if self.place.read(_BEGUN) != self.begun:
             raise FileExistsError(f"another array is written to {self.place} meanwhile.")

@@ -85,7 +85,7 @@ def absolute(source: str | os.PathLike[str] | None) -> str | None:
     if source is None:
         return None
     text = path_text(source, "the source")
-    return text if is_url(text) else str(require_text(Path(text).expanduser().absolute()))
+    return text if is_url(text) else str(require_text(Path(os.path.expanduser(text)).absolute()))
 
 
 def _is_store(source: str) -> bool:

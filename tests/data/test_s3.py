@@ -175,3 +175,50 @@ assert secret not in raised(data.X.compute)
         tmp_path,
         AWS_MAX_ATTEMPTS="1",  # of botocore; those of s3fs stay
     )
+
+
+def test_what_others_wrote_since_a_bucket_was_listed_is_seen() -> None:
+    """Listings are kept by the process that asked for them, which may be one of many hours."""
+    _run("""
+import dask.array as da
+from rfcdask.data.location import Location
+from rfcdask.linear import write_zarr
+fs, _ = Location.of(URL).filesystem()
+fs.pipe_file("bucket/other", b"x")
+fs.ls("bucket")
+stale = dict(fs.dircache._cache)
+def forget():
+    fs.dircache._cache.clear()
+    fs.dircache._cache.update(stale)
+ingest()
+forget()
+assert not fs.exists("bucket/data.zarr")
+said = raised(lambda: rf.ingest(X[:300], URL, progress=False))
+assert "exists already" in said, said
+check()
+only("lost", "X/c/1", "PUT")
+raised(lambda: ingest("s3://bucket/half.zarr"))
+only(None, "X")
+forget()
+said = raised(lambda: rf.ingest(X[:300], "s3://bucket/half.zarr", progress=False))
+assert "unfinished, from another source" in said, said
+write_zarr(da.from_array(X), "s3://bucket/array.zarr")
+forget()
+try:
+    write_zarr(da.from_array(X[:300]), "s3://bucket/array.zarr")
+except FileExistsError:
+    pass
+else:
+    raise AssertionError
+""")
+
+
+def test_a_bucket_that_is_a_store_is_never_removed() -> None:
+    _run("""
+import s3fs
+s3fs.S3FileSystem().mkdir("whole")
+raised(lambda: rf.ingest(np.full((3, 2), np.nan), "s3://whole", progress=False))
+for overwrite in (False, True):
+    ingest("s3://whole", overwrite=overwrite)
+    check("s3://whole")
+""")

@@ -83,6 +83,7 @@ def test_what_cannot_be_made_is_refused(tmp_path):
     for arguments, options, words in (
         (("iris",), {}, "one of higgs, criteo"),
         (("higgs",), {"rows": 0}, "at least one row"),
+        (("higgs",), {"rows": 1e6}, r"rows=1000000\.0 is no whole number"),
         (("higgs",), {"project": 5}, "project need a store"),
         (("criteo",), {"rows": 10, "dest": tmp_path / "a.zarr"}, "pass project=250"),
     ):

@@ -182,6 +182,54 @@ def test_what_a_killed_process_left_is_no_part_of_the_array(tmp_path: Path) -> N
     assert os.listdir(path / "c" / "0") == ["0"]
 
 
+def test_an_array_that_was_done_but_for_its_records_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took its place already: the same call said that it exists."""
+    path = tmp_path / "a.zarr"
+    with monkeypatch.context() as patch, dask.config.set(scheduler="sync"):
+        patch.setattr(Location, "delete", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            write_zarr(Stop(99).rows(), path)
+    with pytest.raises(FileExistsError, match="exists already"):
+        write_zarr(da.ones((50, 2), chunks=(10, 2)), path)
+    again = Stop(99)
+    assert write_zarr(again.rows(), path).compute().sum() == np.arange(100).sum()
+    assert again.computed == []
+    assert sorted(os.listdir(path)) == ["c", "zarr.json"]
+
+
+def interrupt(*args: Any) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("declared", "values"),
+    [
+        ("i1", [[300, 1]]),
+        ("i8", [[0.5, 1.0]]),
+        ("?", [[2, 0]]),
+        ("f4", [[1e300, 1.0]]),
+        ("U1", [["abc", "d"]]),
+    ],
+)
+def test_blocks_of_another_type_than_declared_lose_nothing(
+    declared: str, values: list[Any], tmp_path: Path
+) -> None:
+    """300 became 44, a half 0 and 'abc' 'a'."""
+
+    def rows(found: Any) -> da.Array:
+        declares = {"dtype": declared, "meta": np.empty((0, 0), declared)}
+        return da.zeros((3, 2), chunks=(2, 2)).map_blocks(lambda b: found[: len(b)], **declares)
+
+    with pytest.raises(ValueError, match=r"a block of rows holds .* where its Dask array says"):
+        write_zarr(rows(np.array(values * 2)), tmp_path / "a.zarr")
+    fits = np.array([[1.0, 0.0]] * 2)
+    if declared != "U1":
+        stored = write_zarr(rows(fits), tmp_path / "b.zarr")
+        assert np.array_equal(stored.compute(), np.array([[1, 0]] * 3, declared))
+
+
 @pytest.mark.parametrize("damage", ["emptied", "flipped", "deleted"])
 def test_damaged_blocks_are_written_again(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "a.zarr"

@@ -387,8 +387,7 @@ def finish(
     files: Files,
 ) -> None:
     """Put the statistics of all blocks together and mark the store as complete."""
-    found = map(Journal(plan.location).block, range(plan.layout.n_blocks))
-    records = [record for record in found if record is not None]
+    records = list(filter(None, map(Journal(plan.location).block, range(plan.layout.n_blocks))))
     if len(records) < plan.layout.n_blocks:
         raise DamagedStoreError(
             f"the record of a block in {plan.location}/{FOLDER} was lost or damaged: run the same "
@@ -402,7 +401,8 @@ def finish(
         "complete": True,
         "n_rows": plan.layout.n_rows,
         "n_columns": plan.layout.n_columns,
-        "source": redacted(rows.names),
+        # Names of files need not be UTF-8.
+        "source": [name.encode(errors="replace").decode() for name in redacted(rows.names)],
         **_label_attributes(plan),
         "shuffled": request.options["shuffle"] or rows.shuffled,
         "seed": seed,

@@ -204,7 +204,7 @@ def _expand_text(text: str) -> list[str]:
         found = _parquet_files(fs, root, text)
         refusal = f"{text} is a folder without zarr store or Parquet files."
     else:
-        return [text if prefix else str(Path(text).expanduser().absolute())]
+        return [text if prefix else str(Path(os.path.expanduser(text)).absolute())]
     if not found:
         raise DataError(refusal)
     return [f"{prefix}{name}{archive}" for name in sorted(found)]

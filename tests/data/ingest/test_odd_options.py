@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +129,26 @@ def test_a_pattern_behind_a_url_removes_nothing(name):
         with pytest.raises(DataError, match=r"holds '\*', '\?' or '\[', by which .*: choose a"):
             rf.ingest(np.eye(2), other.replace("run1.zarr", name), overwrite=overwrite)
     assert rf.open_dataset(other).shape == (3, 3)
+
+
+def test_a_tilde_before_no_user_is_part_of_a_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "~old.csv").write_text("a,y\n" + "1,0\n2,1\n" * 9)
+    rf.ingest("~old.csv", "~new.zarr")
+    assert rf.open_dataset("~new.zarr").shape == (18, 1)
+    write_zarr(rf.open_dataset("~new.zarr").X, "~features.zarr")
+    names = ["~features.zarr", "~new.zarr", "~old.csv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    with pytest.raises(DataError, match=r"no zarr v3 group at .*/~none\.zarr"):
+        rf.open_dataset("~none.zarr")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems know no such names")
+def test_files_whose_names_are_no_utf8_make_stores_that_open(tmp_path):
+    """All rows were written, and then the store was said to be damaged."""
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/donn\xe9es.csv")
+    with open(path, "w") as file:
+        file.write("a,y\n" + "1,0\n2,1\n" * 9)
+    data = rf.ingest(path, tmp_path / "a.zarr")
+    assert data.attrs["source"] == [f"{tmp_path}/donn?es.csv"]
+    data.verify(progress=False)
