@@ -12,6 +12,7 @@ import pickle
 import shutil
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ import zarr
 from data_helpers import refused
 
 import rfcdask as rf
-from rfcdask.data import DataError
+from rfcdask.data import DataError, sources
 from rfcdask.data.sources import svmlight, text
 from rfcdask.data.sources.base import BATCH_BYTES
 from rfcdask.data.sources.dialect import sniff
@@ -143,6 +144,19 @@ def test_text_without_line_ends_is_not_read_on(tmp_path, monkeypatch, name):
     monkeypatch.setattr(text, "PIECE_BYTES", 2**18)
     pack = PACK.get(Path(name).suffix, bytes)
     refused(tmp_path, name, pack(b"1 " * 2**22), "a line of more than 1 MB, the most that")
+
+
+@pytest.mark.parametrize("mark", [" ", "\t"])
+@pytest.mark.parametrize(("pair", "kind"), [("{}:1.5", "svmlight"), ("{}", "csv")])
+def test_the_format_is_told_by_the_head_of_a_long_line(tmp_path, monkeypatch, mark, pair, kind):
+    """To match all of one with 15,000,000 pairs, 60 kB as gz, took 6 GB."""
+    longest = []
+    real = sources._PAIR
+    match = SimpleNamespace(match=lambda line: longest.append(len(line)) or real.match(line))
+    monkeypatch.setattr(sources, "_PAIR", match)
+    (tmp_path / "a").write_text(mark.join(["1", *(pair.format(i) for i in range(10**5))]) + "\n")
+    assert sources.detect_format(str(tmp_path / "a")) == kind
+    assert max(longest, default=0) <= 2**16
 
 
 def test_packed_zeros_stop_at_the_limit(tmp_path):
