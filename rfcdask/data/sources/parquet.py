@@ -233,6 +233,7 @@ def _open(path: str, as_dictionary: Sequence[str] = (), metadata: Any = None) ->
         raise missing_extra("pyarrow", "tables", "Reading Parquet") from None
     given: dict[str, Any] = {"metadata": metadata, "read_dictionary": as_dictionary}
     given["page_checksum_verification"] = True  # where the file has some, as those of Spark
+    given["coerce_int96_timestamp_unit"] = "us"  # in nanoseconds the year 9999 becomes 1816
     with faults_of(path, "Parquet file"):
         if not is_url(path):
             require_plain(Path(path))  # also one that takes the place of the file meanwhile

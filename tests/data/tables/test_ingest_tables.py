@@ -6,6 +6,7 @@ import io
 import json
 import re
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -380,6 +381,19 @@ def test_dates_with_zones_are_the_same_as_text_and_as_times(tmp_path: Path) -> N
     mixed = pd.DataFrame({"when": ["2021-01-01T00:00:00Z", "2021-01-01T00:00:00"] * 9})
     with pytest.raises(DataError, match=r"row 1: expected a date in column 'when'"):
         rf.TableEncoder().fit(mixed)
+
+
+def test_dates_that_nanoseconds_cannot_count(tmp_path: Path) -> None:
+    """Spark keeps dates as 96 bits, and Arrow made a day of 1816 of the last one of 9999."""
+    days = [datetime(9999, 12, 31), datetime(1, 1, 1), datetime(2020, 5, 17, 6), None]
+    table = pa.table({"day": pa.array(days, pa.timestamp("us")), "label": [0, 1, 0, 1]})
+    found = []
+    for old in (False, True):
+        path = tmp_path / f"{old}.parquet"
+        parquet.write_table(table, path, use_deprecated_int96_timestamps=old, store_schema=False)
+        found.append(rf.ingest(path, tmp_path / f"{old}.zarr"))
+    assert found[0].attrs["table"] == found[1].attrs["table"]
+    np.testing.assert_array_equal(*(rows.X.compute() for rows in found))
 
 
 def test_standardized_rows_keep_no_encoding_of_their_table(files: Path, tmp_path: Path) -> None:
