@@ -24,6 +24,7 @@ import rfcdask as rf
 from rfcdask.data import DataError
 from rfcdask.data.sources.csv import BLOCK_BYTES, TableColumns, read_csv
 from rfcdask.data.sources.dialect import Dialect
+from rfcdask.data.tables.summary import level_hash, summarize
 from tests.customers import customers, lazy_customers, write_customers
 from tests.data.data_helpers import refused, same_bits, tree_bytes
 
@@ -246,6 +247,21 @@ def test_a_column_of_very_many_levels(tmp_path: Path) -> None:
     assert hashed.shape == (n, 33)
     left = rf.ingest(table, tmp_path / "p.zarr", columns={"key": "drop"})
     assert left.columns == ["x"]
+
+
+def test_long_levels_are_counted_and_not_kept(tmp_path: Path) -> None:
+    """Of 9000 with 120,000 characters each, 5 MB as gz, all were in memory: 1.5 GB."""
+    levels = [f"{'a' * 10**5}{i % 60}" for i in range(120)] + ["b"] * 80
+    kept = summarize("category", pa.array(levels)).levels
+    assert kept is not None
+    assert sorted(kept.values()) == [2] * 60 + [80]
+    assert sum(map(len, kept)) < 60 * 300
+    table = pa.table({"key": levels, "y": [0, 1] * 100})
+    found = rf.ingest(table, tmp_path / "o.zarr", columns={"key": "category"})
+    (column,) = found.attrs["table"]["columns"]
+    assert (column["levels"], column["n_levels"], column["hashed"]) == (["b"], 61, 32)
+    codes = found.X.compute(), [1 + level_hash(level) % 32 for level in levels[:120]]
+    assert codes[0][:120].argmax(axis=1).tolist() == codes[1]
 
 
 def test_types_that_differ_between_files(tmp_path: Path) -> None:
