@@ -32,6 +32,7 @@ from rfcdask.cli.streams import (
     forget_stdout,
     open_closed_streams,
 )
+from rfcdask.display import printable
 from rfcdask.persist.untrusted import redacted
 
 _ABOUT = """Kernel machines on data larger than memory.
@@ -316,7 +317,7 @@ def _lost(ctx: click.Context, error: BaseException) -> str:
 
 def _say(text: str, **style: Any) -> None:
     with suppress(OSError):  # nobody may be reading stderr either
-        click.secho(redacted(text), err=True, **style)
+        click.secho(printable(redacted(text)), err=True, **style)
 
 
 @contextmanager

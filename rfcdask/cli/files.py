@@ -18,6 +18,7 @@ import click
 
 from rfcdask.cli import UnfinishedError, on_interrupt
 from rfcdask.cli.options import is_quiet, reading_arguments
+from rfcdask.display import printable
 from rfcdask.persist import files
 from rfcdask.persist.files import UNFINISHED, follow_link, replace_folder
 from rfcdask.persist.untrusted import redacted
@@ -27,12 +28,12 @@ def note(text: str) -> None:
     """Say something on stderr, unless ``--quiet``."""
     if not is_quiet():
         with suppress(OSError):  # nobody may be reading it, and the work goes on
-            click.echo(redacted(text), err=True)
+            click.echo(printable(redacted(text)), err=True)
 
 
 def show(data: Any, text: str, as_json: bool) -> None:
     """Print a result: as JSON for machines, else as text."""
-    sys.stdout.write((to_json(data) if as_json else redacted(text)) + "\n")
+    sys.stdout.write((to_json(data) if as_json else printable(redacted(text))) + "\n")
     sys.stdout.flush()
 
 
@@ -40,7 +41,11 @@ def to_json(data: Any) -> str:
     """Return strict JSON: numbers of numpy as numbers, what is not finite as null, no passwords."""
     from rfcdask.pipeline.folder import plain
 
-    return json.dumps(redacted(plain(data)), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(redacted(plain(data)), indent=1, ensure_ascii=False, allow_nan=False)
+    # JSON escapes what commands a terminal, but not these; within it they are in texts alone.
+    return re.sub(
+        "[\x7f-\x9f\u202a-\u202e\u2066-\u2069]", lambda found: f"\\u{ord(found[0]):04x}", text
+    )
 
 
 def unfinished(dest: str | os.PathLike[str]) -> Path:

@@ -179,6 +179,11 @@ def path_text(path: Any, name: str = "the path") -> str:
         raise DataError(f"{name} {text!r} holds a zero byte, which no name of a file may hold.")
     if is_url(text):
         protocol = usable_url(text).partition("://")[0].rpartition("::")[2]
+        if re.search("(^|::)reference(:|$)", text):  # its templates were code to older fsspec
+            raise DataError(
+                f"{text} names files that are elsewhere, which may be any of this "
+                "machine: give the address of a zarr store itself."
+            )
         if re.search(r"://[^/]*\[[^/\]]*::", text):
             raise DataError(
                 f"{text} has '::' in the address of its server, which divides addresses here: "

@@ -36,6 +36,8 @@ FORMAT = 1
 """Raised when a run that was begun by an older version cannot be gone on with."""
 RESULTS_FORMAT = 1
 """That of results.json, which ``rfcdask compare`` writes too."""
+MOST_COMPARED = 1000
+"""Maps in a comparison that is shown; real ones have some dozens."""
 LOCK = ".lock"
 _PART = rf"(\.\w+)?({re.escape(PARTIAL)}|\.part)"
 """How names of half written files, and of folders to be removed, end; in earlier versions too."""
@@ -402,6 +404,12 @@ def read_results(path: Path) -> dict[str, object]:
         raise ValueError(
             f"{path} does not hold results: give the results.json of 'rfcdask run' or the file of "
             "'rfcdask compare --out'."
+        )
+    rows = found.get("comparison")
+    if isinstance(rows, list) and len(rows) > MOST_COMPARED:  # each has its row, points and tips
+        raise ValueError(
+            f"{path} compares {len(rows):,} maps, and at most {MOST_COMPARED:,} are shown: leave "
+            "some out."
         )
     if number > RESULTS_FORMAT:
         raise ValueError(

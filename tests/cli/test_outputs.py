@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -235,3 +236,23 @@ def test_what_a_killed_prediction_left_goes_with_the_next(tmp_path: Path) -> Non
     with whole_folder(str(tmp_path / "p.zarr")) as work:
         (work / "zarr.json").write_text("{}")
     assert {path.name for path in tmp_path.iterdir()} == {"p.zarr", ".p.zarr-89abcdef"}
+
+
+def test_names_in_data_are_no_commands_to_the_terminal(call: Any, tmp_path: Path) -> None:
+    """A name in a file could set the title, clear the screen or hide what was said before."""
+    name = "a\x1b]0;mine\x07\x9b2J\u202e"
+    X, y = np.arange(20.0).reshape(10, 2), np.arange(10) % 2
+    lines = [f"{name},b,{name}label", *(f"{a},{b},{name}{a // 2 % 2}" for a, b in X)]
+    (tmp_path / "a.csv").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "b.csv").write_text("\n".join(lines[:2]), encoding="utf-8")
+    label = ("--label", "2")
+    rf.save(rf.Ridge().fit(X, y), tmp_path / "m", about={"data": {"label_name": name}})
+    done = [call("ingest", str(tmp_path / "a.csv"), str(tmp_path / "s.zarr"), *label)]
+    done += [call("info", str(tmp_path / place)) for place in ("s.zarr", "m")]
+    done += [call("info", str(tmp_path / "s.zarr"), "--json")]
+    assert [one.exit_code for one in done] == [0, 0, 0, 0]
+    assert name in json.loads(done[-1].stdout)["column_names"]
+    done += [call("ingest", str(tmp_path / "b.csv"), str(tmp_path / "t.zarr"), *label)]
+    assert "all labels are of one class (a" in done[-1].stderr
+    said = "".join(one.stdout + one.stderr for one in done).replace("\n", "")
+    assert said.isprintable()

@@ -410,7 +410,8 @@ def test_a_server_that_refuses_is_named():
     [
         ("http://127.0.0.1:9/a.zarr", {"nonsense": 1}, "unexpected keyword.*storage_options"),
         ("http://127.0.0.1:99999/a.zarr", None, "Port out of range"),
-        ("reference://a", None, "cannot be reached"),
+        ("reference://a", None, "names files that are elsewhere"),
+        ("simplecache::reference://a::b.json", None, "names files that are elsewhere"),
         ("http://me:hidden@[::1]:9/a.zarr", None, r"\*\*\*@\[::1\].* has '::' in the address"),
     ],
 )

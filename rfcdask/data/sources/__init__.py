@@ -69,6 +69,7 @@ _X_NAMES = ("X", "x", "data", "X_train")
 _Y_NAMES = ("y", "label", "labels", "target", "y_train")
 Pair = tuple[Handle, Handle | None]
 """Rows, and labels where there are any."""
+_TOLD_BY = 2**16  # bytes of the first line by which text without a known ending is told
 _PAIR = re.compile(rb"^\s*([^\s:]+|\d+:\S+)(\s+qid:\d+)?(\s+\d+:\S+)*\s*(#.*)?$")
 
 
@@ -254,7 +255,9 @@ def detect_format(path: str) -> str:
     for text in stream_lines(path):
         for line in text.tobytes().splitlines():
             if line.strip() and not line.lstrip().startswith(b"#"):
-                return "svmlight" if b":" in line and _PAIR.match(line) else "csv"
+                # Matching takes a hundred bytes of memory for each of a long line.
+                head = line[:_TOLD_BY].rsplit(None, 1)[0] if len(line) > _TOLD_BY else line
+                return "svmlight" if b":" in head and _PAIR.match(head) else "csv"
     raise DataError(f"{path} is empty: give a file with rows.")
 
 

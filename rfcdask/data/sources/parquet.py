@@ -22,13 +22,16 @@ from rfcdask.data.sources.base import (
     Tally,
     is_text,
 )
-from rfcdask.data.sources.text import FileSource, between, open_file
+from rfcdask.data.sources.text import FileSource, between, file_size, open_file
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import Array
+from rfcdask.persist.chunks import check_expansion
 from rfcdask.persist.untrusted import require_plain
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 _TEXTS = ("string", "large_string", "binary", "large_binary")
+_HELD_BYTES = 8 * BATCH_BYTES
+"""Most bytes of rows that are read at once, as far as a file tells their size."""
 
 
 class ParquetFiles(FileSource):
@@ -173,12 +176,27 @@ def read_parquet(path: str, columns: list[str], rows: int) -> Iterator[Any]:
     texts = [name for name in columns if str(schema.field(name).type) in _TEXTS]
     file = _open(path, texts, file.metadata) if texts else file
     with faults_of(path, "Parquet file"):
+        nbytes = file.metadata.num_rows * 8 * len(columns)
+        check_expansion(nbytes, lambda: file_size(path))
+        rows = min(rows, max(1, _HELD_BYTES // _row_bytes(file.metadata, schema, columns)))
         for batch in file.iter_batches(rows, columns=columns):
             found += batch.num_rows
             for part in _small_parts(batch):
                 yield _written_out(part, texts, schema)
         if found != file.metadata.num_rows:
             raise ValueError(f"{file.metadata.num_rows} rows are declared, {found} are there")
+
+
+def _row_bytes(metadata: Any, schema: Any, columns: list[str]) -> int:
+    """Return about how many bytes a row takes, by what the file says of its groups of rows."""
+    import pyarrow as pa
+
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    told = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
+    kinds = [schema.field(name).type for name in columns]
+    # Of bytes of a fixed length a file may have each once, for any number of rows.
+    fixed = sum(kind.byte_width for kind in kinds if pa.types.is_fixed_size_binary(kind))
+    return max(1, int(told), 2 * fixed)
 
 
 def _small_parts(batch: Any) -> Iterator[Any]:
@@ -233,6 +251,7 @@ def _open(path: str, as_dictionary: Sequence[str] = (), metadata: Any = None) ->
         raise missing_extra("pyarrow", "tables", "Reading Parquet") from None
     given: dict[str, Any] = {"metadata": metadata, "read_dictionary": as_dictionary}
     given["page_checksum_verification"] = True  # where the file has some, as those of Spark
+    given["coerce_int96_timestamp_unit"] = "us"  # in nanoseconds the year 9999 becomes 1816
     with faults_of(path, "Parquet file"):
         if not is_url(path):
             require_plain(Path(path))  # also one that takes the place of the file meanwhile

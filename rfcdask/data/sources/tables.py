@@ -169,11 +169,9 @@ class Table(Source):
         features, self.label = list(names.columns or ()), names.label
         if known is None:
             self.choices = given or Choices()
-            found = self._blocks(features, None)
             text = self.parts[0].from_text
-            self.kinds = decide_kinds(
-                (block for _, _, block in found), features, self.choices, where, from_text=text
-            )
+            found = self._to_decide_by([f for f in features if self.choices.kind(f) is None])
+            self.kinds = decide_kinds(found, features, self.choices, where, from_text=text)
         else:
             self.kinds = {column.name: column.kind for column in known.columns if column.width}
             formats = {column.name: column.format for column in known.columns if column.format}
@@ -188,6 +186,12 @@ class Table(Source):
             raise DataError(f"{where} holds {what}: give a file with rows.")
         self.spec = known or conclude_all(seen, self.kinds, self.choices, n_kept, where)
         return self._conclude(tally, names, options)
+
+    def _to_decide_by(self, names: list[str]) -> Iterator[Any]:
+        """Yield blocks to tell kinds by: the first without rows, for types that say it alone."""
+        if (schema := self.parts[0].schema()) is not None:
+            yield schema.empty_table()
+        yield from (block for _, _, block in self._blocks(names, None))
 
     def _conclude(self, tally: Tally, names: Names, options: SourceOptions) -> Survey:
         labels = None

@@ -30,7 +30,7 @@ from rfcdask.data.location import file_system, file_time, split_chain
 from rfcdask.data.sources.base import Batch, Source
 from rfcdask.kernels.arrays import Array
 from rfcdask.kernels.runtime import compiled
-from rfcdask.persist.untrusted import faults_as
+from rfcdask.persist.untrusted import check_zip, faults_as
 
 PIECE_BYTES = 4 * 2**20
 PACKED_BYTES = 2**16
@@ -216,6 +216,7 @@ class _Streams(io.RawIOBase):
 def _require_one_file(path: str) -> None:
     """Refuse a .zip archive of several files, of which only the first would be read."""
     with open_file(path) as file, zipfile.ZipFile(file) as archive:
+        check_zip(archive)
         names = archive.namelist()
     if len(names) != 1:
         raise DataError(

@@ -362,12 +362,13 @@ def decide_kinds(
     """
     choices.require_known(names, where)
     found: dict[str, str | None] = {name: choices.kind(name) for name in names}
+    bad: dict[str, str | None] = {}
     for block in blocks:
         open_ones = [name for name, kind in found.items() if kind is None]
-        if not open_ones:
-            break
         found |= {name: kind_of(block.column(name), from_text) for name in open_ones}
-    bad = {name: kind for name, kind in found.items() if kind not in (None, *KINDS)}
+        bad = {name: kind for name, kind in found.items() if kind not in (None, *KINDS)}
+        if bad or None not in found.values():
+            break
     if bad:
         faults = [f"column {name!r} holds {kind}" for name, kind in bad.items()]
         drop = ", ".join(f"{name!r}: 'drop'" for name in bad)

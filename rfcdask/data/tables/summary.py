@@ -14,6 +14,7 @@ bit, however the rows were cut:
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -226,14 +227,9 @@ def summarize(kind: str, column: Any, size: int = SKETCH) -> Summary:
     rows, present = len(column), len(column) - column.null_count
     if kind == "category":
         counted = pc.value_counts(column.drop_null())
-        levels = dict(
-            zip(
-                counted.field("values").to_pylist(),
-                counted.field("counts").to_pylist(),
-                strict=True,
-            )
-        )
-        hashes = np.unique(np.array([level_hash(level) for level in levels], np.int64))
+        found, counts = (counted.field(part).to_pylist() for part in ("values", "counts"))
+        levels = dict(zip(map(_short_level, found), counts, strict=True))
+        hashes = np.unique(np.array([level_hash(level) for level in found], np.int64))
         kept = levels if len(levels) <= MOST_LEVELS else None
         return Summary(kind, rows, present, levels=kept, hashes=hashes[:_HASHES], unit="")
     values = numbers_of(column.drop_null())
@@ -246,6 +242,13 @@ def summarize(kind: str, column: Any, size: int = SKETCH) -> Summary:
     total, squares = _whole(sums[0]), _whole(sums[1])
     unit = unit_of(column) if present else None
     return Summary(kind, rows, present, total, squares, Sketch.of(values, size), spans, unit=unit)
+
+
+def _short_level(level: str) -> str:
+    """Return what stands for a level while it is counted; of a long one nothing else is needed."""
+    if len(level) <= LONGEST_LEVEL:
+        return level
+    return level[:LONGEST_LEVEL] + hashlib.sha256(level.encode()).hexdigest()
 
 
 def unit_of(column: Any) -> str:

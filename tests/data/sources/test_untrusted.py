@@ -12,6 +12,7 @@ import pickle
 import shutil
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,8 @@ import zarr
 from data_helpers import refused
 
 import rfcdask as rf
-from rfcdask.data import DataError
-from rfcdask.data.sources import svmlight, text
+from rfcdask.data import DataError, sources
+from rfcdask.data.sources import svmlight, tables, text
 from rfcdask.data.sources.base import BATCH_BYTES
 from rfcdask.data.sources.dialect import sniff
 from rfcdask.data.sources.parquet import read_parquet
@@ -145,6 +146,19 @@ def test_text_without_line_ends_is_not_read_on(tmp_path, monkeypatch, name):
     refused(tmp_path, name, pack(b"1 " * 2**22), "a line of more than 1 MB, the most that")
 
 
+@pytest.mark.parametrize("mark", [" ", "\t"])
+@pytest.mark.parametrize(("pair", "kind"), [("{}:1.5", "svmlight"), ("{}", "csv")])
+def test_the_format_is_told_by_the_head_of_a_long_line(tmp_path, monkeypatch, mark, pair, kind):
+    """To match all of one with 15,000,000 pairs, 60 kB as gz, took 6 GB."""
+    longest = []
+    real = sources._PAIR
+    match = SimpleNamespace(match=lambda line: longest.append(len(line)) or real.match(line))
+    monkeypatch.setattr(sources, "_PAIR", match)
+    (tmp_path / "a").write_text(mark.join(["1", *(pair.format(i) for i in range(10**5))]) + "\n")
+    assert sources.detect_format(str(tmp_path / "a")) == kind
+    assert max(longest, default=0) <= 2**16
+
+
 def test_packed_zeros_stop_at_the_limit(tmp_path):
     path = tmp_path / "a.svm.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
@@ -238,12 +252,12 @@ def test_damaged_npz_files_are_named(tmp_path, content, words):
     refused(tmp_path, "a.npz", content, words)
 
 
-@pytest.mark.parametrize("name", ["{}/a.npz", "zip://a.csv::{}/a.zip"])
+@pytest.mark.parametrize("name", ["{}/a.npz", "zip://a.csv::{}/a.zip", "{}/a.csv.zip"])
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_archives_are_packed_by_deflate(tmp_path, name, method):
     """Other decoders unpack all at once: 2 kB of zeros took 4 GB."""
     source = name.format(tmp_path)
-    with zipfile.ZipFile(tmp_path / f"a.{source[-3:]}", "w", method) as archive:
+    with zipfile.ZipFile(source.rpartition("::")[2], "w", method) as archive:
         archive.writestr("X.npy", npy((2, 4), bytes(64)))
         archive.writestr("a.csv", "a,y\n1,2\n")
     with pytest.raises(DataError, match=r"X\.npy is not packed by deflate"):
@@ -395,6 +409,55 @@ def test_texts_that_a_parquet_file_has_once_are_not_all_written_out_at_once(tmp_
     assert whole.schema.field("b").type == stored.type
     assert whole.column("a").to_pylist() == list(range(n))
     assert whole.column("b").to_pylist() == stored.to_pylist()
+
+
+def test_rows_that_a_parquet_file_declares_and_hardly_stores(tmp_path, monkeypatch):
+    """One value and how often it occurs: 217 bytes were read for minutes, 80 kB would take days."""
+    pq.write_table(pa.table({"a": np.ones(10**5), "b": np.ones(10**5)}), tmp_path / "a.parquet")
+    assert len(rf.ingest(tmp_path / "a.parquet", tmp_path / "a.zarr", label=False).X) == 10**5
+    monkeypatch.setattr("rfcdask.persist.chunks._SMALL", 10**6)
+    monkeypatch.setattr("rfcdask.persist.chunks.MOST_EXPANSION", 100)
+    with pytest.raises(DataError, match=r"a\.parquet is no .*it declares 1,600,000 bytes"):
+        rf.ingest(tmp_path / "a.parquet", tmp_path / "b.zarr", label=False)
+
+
+def test_bytes_of_a_fixed_length_are_read_in_small_batches(tmp_path):
+    """2,000,000 labels of 1000 bytes, 600 kB, took 4 GB."""
+    n, size = 999, 10**5
+    column = pa.array([b"a" * size, b"b" * size], pa.binary(size)).take(np.arange(n) % 2)
+    pq.write_table(pa.table({"a": column}), tmp_path / "a.parquet")
+    parts = list(read_parquet(str(tmp_path / "a.parquet"), ["a"], n))
+    assert sum(len(part) for part in parts) == n
+    assert max(len(part) for part in parts) * size <= 8 * BATCH_BYTES
+
+
+def test_rows_of_long_texts_are_read_in_small_batches(tmp_path, monkeypatch):
+    asked = []
+    real = pq.ParquetFile.iter_batches
+    spied = lambda self, rows, **more: asked.append(rows) or real(self, rows, **more)  # noqa: E731
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", spied)
+    texts = [f"{i}" * 10**5 for i in range(200)]
+    pq.write_table(pa.table({"a": texts}), tmp_path / "a.parquet", use_dictionary=False)
+    found = pa.Table.from_batches(read_parquet(str(tmp_path / "a.parquet"), ["a"], 10**6))
+    assert found.column("a").to_pylist() == texts
+    assert max(asked) * 10**5 <= 8 * BATCH_BYTES
+
+
+def test_columns_that_are_left_out_or_refused_are_not_read(tmp_path, monkeypatch):
+    """A row may have 10**9 values in a list, in a file of 1 kB."""
+    read = []
+    real = tables.read_parquet
+    spied = lambda path, names, rows: read.append(names) or real(path, names, rows)  # noqa: E731
+    monkeypatch.setattr(tables, "read_parquet", spied)
+    table = {"a": [[0.0] * 9] * 10, "b": ["x", "y"] * 5, "c": [b"xyz"] * 10, "label": Y}
+    table["c"] = pa.array(table["c"], pa.binary(3))
+    pq.write_table(pa.table(table), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"column 'a' holds list<.*column 'c' holds fixed_size"):
+        rf.ingest(tmp_path / "a.parquet", tmp_path / "b.zarr")
+    assert not read
+    kinds = {"a": "drop", "c": "drop"}
+    assert rf.ingest(tmp_path / "a.parquet", tmp_path / "b.zarr", columns=kinds).shape == (10, 2)
+    assert {"b"} <= set().union(*read) <= {"b", "label"}
 
 
 @pytest.mark.timeout(60)

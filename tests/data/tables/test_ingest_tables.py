@@ -6,6 +6,7 @@ import io
 import json
 import re
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import rfcdask as rf
 from rfcdask.data import DataError
 from rfcdask.data.sources.csv import BLOCK_BYTES, TableColumns, read_csv
 from rfcdask.data.sources.dialect import Dialect
+from rfcdask.data.tables.summary import level_hash, summarize
 from tests.customers import customers, lazy_customers, write_customers
 from tests.data.data_helpers import refused, same_bits, tree_bytes
 
@@ -247,6 +249,21 @@ def test_a_column_of_very_many_levels(tmp_path: Path) -> None:
     assert left.columns == ["x"]
 
 
+def test_long_levels_are_counted_and_not_kept(tmp_path: Path) -> None:
+    """Of 9000 with 120,000 characters each, 5 MB as gz, all were in memory: 1.5 GB."""
+    levels = [f"{'a' * 10**5}{i % 60}" for i in range(120)] + ["b"] * 80
+    kept = summarize("category", pa.array(levels)).levels
+    assert kept is not None
+    assert sorted(kept.values()) == [2] * 60 + [80]
+    assert sum(map(len, kept)) < 60 * 300
+    table = pa.table({"key": levels, "y": [0, 1] * 100})
+    found = rf.ingest(table, tmp_path / "o.zarr", columns={"key": "category"})
+    (column,) = found.attrs["table"]["columns"]
+    assert (column["levels"], column["n_levels"], column["hashed"]) == (["b"], 61, 32)
+    codes = found.X.compute(), [1 + level_hash(level) % 32 for level in levels[:120]]
+    assert codes[0][:120].argmax(axis=1).tolist() == codes[1]
+
+
 def test_types_that_differ_between_files(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,c,y\n1,u,0\n2,v,1\n")
     (tmp_path / "b.csv").write_text("c,y,x\nu,0,1\nv,1,many\n")
@@ -380,6 +397,19 @@ def test_dates_with_zones_are_the_same_as_text_and_as_times(tmp_path: Path) -> N
     mixed = pd.DataFrame({"when": ["2021-01-01T00:00:00Z", "2021-01-01T00:00:00"] * 9})
     with pytest.raises(DataError, match=r"row 1: expected a date in column 'when'"):
         rf.TableEncoder().fit(mixed)
+
+
+def test_dates_that_nanoseconds_cannot_count(tmp_path: Path) -> None:
+    """Spark keeps dates as 96 bits, and Arrow made a day of 1816 of the last one of 9999."""
+    days = [datetime(9999, 12, 31), datetime(1, 1, 1), datetime(2020, 5, 17, 6), None]
+    table = pa.table({"day": pa.array(days, pa.timestamp("us")), "label": [0, 1, 0, 1]})
+    found = []
+    for old in (False, True):
+        path = tmp_path / f"{old}.parquet"
+        parquet.write_table(table, path, use_deprecated_int96_timestamps=old, store_schema=False)
+        found.append(rf.ingest(path, tmp_path / f"{old}.zarr"))
+    assert found[0].attrs["table"] == found[1].attrs["table"]
+    np.testing.assert_array_equal(*(rows.X.compute() for rows in found))
 
 
 def test_standardized_rows_keep_no_encoding_of_their_table(files: Path, tmp_path: Path) -> None:

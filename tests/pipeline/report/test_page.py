@@ -304,3 +304,13 @@ def test_results_that_were_edited_are_named(part: str, value: Any, tmp_path: Pat
     assert found.exit_code == 2
     assert f"Error: {edited} does not hold results as they were written" in found.output
     assert not (tmp_path / "page.html").exists()
+
+
+def test_results_of_very_many_maps_are_not_shown(tmp_path: Path) -> None:
+    """A file of 1 MB with 8000 of them was drawn for minutes."""
+    many = tmp_path / "results.json"
+    rows = [samples.row("random", n_features=n + 1) for n in range(1001)]
+    many.write_text(json.dumps(samples.results(comparison=rows)), encoding="utf-8")
+    found = CliRunner().invoke(main, ["report", str(many), str(tmp_path / "page.html")])
+    assert found.exit_code == 2
+    assert f"{many} compares 1,001 maps, and at most 1,000 are shown" in found.output
