@@ -8,9 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tarfile
 import uuid
-import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -19,15 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fsspec
-from fsspec.archive import AbstractArchiveFileSystem
 from fsspec.core import url_to_fs
-from zarr.abc.store import ByteRequest, Store
-from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore
 
 from rfcdask.data.errors import DataError, reachable
 from rfcdask.execution.failures import ask_workers
-from rfcdask.persist.chunks import CHUNK_BYTES, is_chunk
+from rfcdask.persist.chunks import is_chunk
 from rfcdask.persist.files import (
     PARTIAL,
     UNFINISHED,
@@ -39,9 +35,6 @@ from rfcdask.persist.files import (
     sync_all,
 )
 from rfcdask.persist.untrusted import (
-    JSON_BYTES,
-    check_zip,
-    reason,
     redacted,
     require_absent,
     require_plain,
@@ -53,8 +46,12 @@ if TYPE_CHECKING:
     from distributed import Client
 
 _LOCAL = ("file://", "local://")
-_BROKEN = (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error)
-UNUSABLE = (TypeError, ValueError, AttributeError, *_BROKEN)
+_INDIRECT = re.compile(
+    "async_?wrapper|blockcache|cached|dask|data|dir|filecache|generic|libarchive|reference|"
+    "simplecache|tar|zip"
+)
+"""Protocols of fsspec that name other addresses, wherever those are, or hold the bytes."""
+UNUSABLE = (TypeError, ValueError, AttributeError)
 """What file systems raise of addresses and options that they cannot use."""
 
 
@@ -83,55 +80,15 @@ class _LocalStore(LocalStore):
 class _RemoteStore(FsspecStore):
     """A zarr store behind a URL."""
 
-    async def get(
-        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
-    ) -> Buffer | None:
-        """Return the bytes of an object, None where there is none."""
-        with reachable(self.path, *UNUSABLE):
-            if byte_range is None:
-                _require_unpacked(getattr(self.fs, "sync_fs", self.fs), f"{self.path}/{key}")
-            return await super().get(key, prototype, byte_range)
-
+    get = _reaching("get")
     get_partial_values = _reaching("get_partial_values")
     exists = _reaching("exists")
     set = _reaching("set")
 
 
-def _require_unpacked(fs: Any, path: str) -> None:
-    """Refuse an object in an archive that unpacks to more than is ever read at once.
-
-    A few bytes there may stand for any number, and all of them are taken into memory.
-    """
-    if not isinstance(fs, AbstractArchiveFileSystem) or not fs.exists(path):
-        return
-    most = CHUNK_BYTES if is_chunk(path) else JSON_BYTES
-    if (size := int(fs.info(path)["size"])) > most:
-        raise DataError(
-            f"{path} in an archive has {size:,} bytes, the most that is read is {most:,}: write it "
-            "in smaller parts."
-        )
-
-
 def is_url(path: str) -> bool:
     """Tell fsspec URLs from local paths."""
     return "://" in path and not path.startswith(_LOCAL)
-
-
-def split_chain(path: str) -> tuple[str, str, str]:
-    """Return what stands before the name of a file, the name, and what comes after it in a chain.
-
-    Examples
-    --------
-    >>> split_chain("zip://a.csv::https://example.org/b.zip")
-    ('zip://', 'a.csv', '::https://example.org/b.zip')
-    >>> split_chain("simplecache::s3://bucket/a.csv")
-    ('simplecache::s3://', 'bucket/a.csv', '')
-    """
-    if not is_url(path):
-        return "", path, ""
-    protocol, _, rest = path.partition("://")
-    name, mark, after = rest.partition("::")
-    return f"{protocol}://", name, mark + after
 
 
 def file_system(path: str) -> tuple[Any, str]:
@@ -140,22 +97,10 @@ def file_system(path: str) -> tuple[Any, str]:
     Of a local path it is that of this machine: '::' in it divides nothing and is part of a name.
     """
     if is_url(path):
-        return _connect(path)
+        fs, root = url_to_fs(path)
+        return fs, str(root)
     here = fsspec.filesystem("file")
     return here, str(here._strip_protocol(path))
-
-
-def _connect(url: str, **options: Any) -> tuple[Any, str]:
-    try:
-        fs, root = url_to_fs(url, **options)
-        if isinstance(archive := getattr(fs, "zip", None), zipfile.ZipFile):
-            check_zip(archive)
-    except _BROKEN as error:
-        raise DataError(
-            f"{url} is in an archive that is none, is damaged or is cut short ({reason(error)}): "
-            "get it again."
-        ) from shown_cause(error)
-    return fs, str(root)
 
 
 def path_text(path: Any, name: str = "the path") -> str:
@@ -178,16 +123,12 @@ def path_text(path: Any, name: str = "the path") -> str:
     if "\0" in text:
         raise DataError(f"{name} {text!r} holds a zero byte, which no name of a file may hold.")
     if is_url(text):
-        protocol = usable_url(text).partition("://")[0].rpartition("::")[2]
-        if re.search("(^|::)reference(:|$)", text):  # its templates were code to older fsspec
+        protocol = usable_url(text).partition("://")[0]
+        if "::" in text or _INDIRECT.fullmatch(protocol):
             raise DataError(
-                f"{text} names files that are elsewhere, which may be any of this "
-                "machine: give the address of a zarr store itself."
-            )
-        if re.search(r"://[^/]*\[[^/\]]*::", text):
-            raise DataError(
-                f"{text} has '::' in the address of its server, which divides addresses here: "
-                "give the name of the server, or all parts of its address, as in [0:0:0:0:0:0:0:1]."
+                f"{text} leads from one address to another ('::', zip://, reference://), and what "
+                "is there may be any file: unpack or copy it to a disk or a bucket, and give the "
+                "address of that (of an IPv6 server all parts, as in [0:0:0:0:0:0:0:1])."
             )
         try:
             fsspec.get_filesystem_class(protocol)
@@ -282,7 +223,8 @@ class Location:
         if self.is_local:
             return fsspec.filesystem("file"), self.url
         with reaching(self.url, *UNUSABLE):  # some connect at once
-            return _connect(self.url, **dict(self.options))
+            fs, root = url_to_fs(self.url, **dict(self.options))
+        return fs, str(root)
 
     @contextmanager
     def _at(self, name: str, *, anew: bool = True) -> Iterator[tuple[Any, str]]:
@@ -306,7 +248,6 @@ class Location:
         with self._at(name, anew=False) as (fs, path):
             if self.is_local:
                 require_plain(Path(path))
-            _require_unpacked(fs, path)
             data: bytes = fs.cat_file(path, start=start, end=stop)
         return data
 

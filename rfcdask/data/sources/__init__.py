@@ -24,7 +24,6 @@ from rfcdask.data.location import (
     is_url,
     path_text,
     reaching,
-    split_chain,
 )
 from rfcdask.data.sources.arrays import (
     ArrayRows,
@@ -182,15 +181,9 @@ def expand(source: Any) -> list[str]:
 
 
 def _expand_text(text: str) -> list[str]:
-    prefix, marked, archive = split_chain(text)
-    try:
-        fs, root = file_system(text)
-    except FileNotFoundError as error:  # of the archive in which a file is looked for
-        if is_url(archive.removeprefix("::")):
-            raise  # a server that does not answer is said to have no such file
-        raise DataError(f"{text} cannot be opened ({error}): give the path of a file.") from (
-            shown_cause(error)
-        )
+    fs, root = file_system(text)
+    prefix = f"{text.partition('://')[0]}://" if is_url(text) else ""
+    marked = text.removeprefix(prefix)
     # An address of the web may have brackets around its server, and a query after a question mark.
     if prefix.startswith("http"):
         marked = marked.partition("/")[2].partition("?")[0]
@@ -208,7 +201,7 @@ def _expand_text(text: str) -> list[str]:
         return [text if prefix else str(Path(os.path.expanduser(text)).absolute())]
     if not found:
         raise DataError(refusal)
-    return [f"{prefix}{name}{archive}" for name in sorted(found)]
+    return [f"{prefix}{name}" for name in sorted(found)]
 
 
 def _parquet_files(fs: Any, root: str, text: str) -> list[str]:

@@ -26,7 +26,7 @@ from fsspec.utils import infer_compression
 
 from rfcdask.data.columns import first_names
 from rfcdask.data.errors import DataError
-from rfcdask.data.location import file_system, file_time, split_chain
+from rfcdask.data.location import file_system, file_time
 from rfcdask.data.sources.base import Batch, Source
 from rfcdask.kernels.arrays import Array
 from rfcdask.kernels.runtime import compiled
@@ -75,14 +75,13 @@ def is_compressed(path: str) -> bool:
 
 
 def _packing(path: str) -> str | None:
-    """Return how a file is packed, by its name: that of the file and not of an archive around."""
-    name = split_chain(path)[1]
-    if name.lower().endswith(_UNREADABLE):
+    """Return how a file is packed, by its name."""
+    if path.lower().endswith(_UNREADABLE):
         raise DataError(
             f"{path} is packed in a way that is not read, as not every reader of it finds out "
             "when a file is cut short: unpack it, or pack it as gz, bz2 or xz."
         )
-    found: str | None = infer_compression(name)
+    found: str | None = infer_compression(path)
     return found
 
 

@@ -252,12 +252,12 @@ def test_damaged_npz_files_are_named(tmp_path, content, words):
     refused(tmp_path, "a.npz", content, words)
 
 
-@pytest.mark.parametrize("name", ["{}/a.npz", "zip://a.csv::{}/a.zip", "{}/a.csv.zip"])
+@pytest.mark.parametrize("name", ["a.npz", "a.csv.zip"])
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_archives_are_packed_by_deflate(tmp_path, name, method):
     """Other decoders unpack all at once: 2 kB of zeros took 4 GB."""
-    source = name.format(tmp_path)
-    with zipfile.ZipFile(source.rpartition("::")[2], "w", method) as archive:
+    source = tmp_path / name
+    with zipfile.ZipFile(source, "w", method) as archive:
         archive.writestr("X.npy", npy((2, 4), bytes(64)))
         archive.writestr("a.csv", "a,y\n1,2\n")
     with pytest.raises(DataError, match=r"X\.npy is not packed by deflate"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import shutil
 import sys
 from typing import Any
 
@@ -135,19 +134,3 @@ def test_damaged_arrays_of_a_group_are_said_once(tmp_path, caplog):
         rf.ingest(str(tmp_path / "a.zarr"), tmp_path / "b.zarr")
     gc.collect()
     assert "never retrieved" not in caplog.text
-
-
-@pytest.mark.parametrize("limit", ["JSON_BYTES", "CHUNK_BYTES"])
-def test_objects_of_zarr_in_an_archive_that_unpack_to_far_more(tmp_path, monkeypatch, limit):
-    """Metadata of 900 MB of spaces, in a zip archive of 0.9, took minutes and 1.9 GB."""
-    rows = np.arange(4000.0).reshape(1000, 4)
-    zarr.create_array(tmp_path / "in" / "a.zarr", data=rows, compressors=None)
-    path = shutil.make_archive(str(tmp_path / "a"), "zip", tmp_path / "in")
-    address, dest = f"zip://a.zarr::{path}", tmp_path / "b.zarr"
-    monkeypatch.setattr(f"rfcdask.data.location.{limit}", 100)
-    with pytest.raises(DataError, match=r"in an archive has [\d,]+ bytes, the most .* is 100"):
-        rf.ingest(address, dest, label=False)
-    with pytest.raises(DataError, match=r"in an archive has|no rfcdask store"):
-        rf.open_dataset(address)
-    monkeypatch.undo()
-    np.testing.assert_array_equal(rf.ingest(address, dest, label=False).X.compute(), rows)
