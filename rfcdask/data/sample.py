@@ -259,16 +259,16 @@ def columns_by_name(estimator: Any, X: Any, *, reset: bool = False) -> Any:
     """Return the lazy rows of a store, or a frame, with columns in the order of those of `fit`.
 
     With `reset` the estimator learns the names of a store, and by which table it was encoded. The
-    names of frames scikit-learn learns, and compares with other frames. All other arrays have none,
-    and are as they are.
+    names of frames scikit-learn learns, and compares with other frames, as far as it sees them. All
+    other arrays have none, and are as they are.
     """
     stored, encoding = names_in_store(X), encoding_of_store(X)
     if encoding is not None and reset:
         estimator.encoding_ = encoding
     elif encoding is not None and hasattr(estimator, "encoding_"):
         check_encoding(encoding, estimator.encoding_)
-    if stored is not None and reset:
-        estimator.columns_ = np.array(stored)
+    if reset and (names := stored or _unseen_names(X)):
+        estimator.columns_ = np.array(names)
     if reset or not names_are_compared(estimator, X):
         return X
     known = _known_names(estimator)
@@ -299,9 +299,9 @@ def encoding_of_store(X: Any) -> str | None:
 
 def names_are_compared(estimator: Any, X: Any) -> bool:
     """Tell whether `columns_by_name` compares: what of two frames scikit-learn does itself."""
-    frames = names_in_store(X) is None and not hasattr(estimator, "columns_")
+    ours = names_in_store(X) is not None or hasattr(estimator, "columns_") or _unseen_names(X)
     known = _known_names(estimator)
-    return not frames and bool(known) and bool(_names_of(X, known))
+    return bool(ours) and bool(known) and bool(_names_of(X, known))
 
 
 @contextmanager
@@ -326,6 +326,18 @@ def _names_of(X: Any, known: list[str]) -> list[str]:
     names = frame_names(X)
     counted = hasattr(X, "iloc") and list(X.columns) == list(range(len(names)))
     return [] if counted and {*names} != {*known} else names
+
+
+def _unseen_names(X: Any) -> list[str]:
+    """Return the names of a frame that scikit-learn does not see: years, pairs, of record batches.
+
+    Columns that are only counted have none.
+    """
+    if type(X).__name__ == "RecordBatch":
+        return list(X.schema.names)
+    names = list(X.columns) if hasattr(X, "iloc") and X.ndim == 2 else []
+    seen = any(isinstance(name, str) for name in names)
+    return [] if seen or names == list(range(len(names))) else [str(name) for name in names]
 
 
 def _known_names(estimator: Any) -> list[str]:

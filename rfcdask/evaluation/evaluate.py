@@ -334,7 +334,14 @@ class ModelCounts:
         """Return the metrics of what was counted."""
         if not isinstance(counts, ClassCounts):
             return _of_targets(counts, n_rows)
-        return _of_classes(counts, n_rows, SCORERS[self.scoring][0] if self.scoring else None)
+        needed = SCORERS[self.scoring][0] if self.scoring else None
+        found = _of_classes(counts, n_rows, needed)
+        if needed is not None and needed not in found.values:
+            raise ValueError(
+                f"scoring={self.scoring!r} cannot be measured on rows that are all of one class, "
+                "or without probabilities: give more rows of other classes, or choose another."
+            )
+        return found
 
 
 def score_in_memory(model: Any, X: Any, y: Array, scoring: str) -> float:

@@ -224,7 +224,7 @@ def _encoded(model: Any, X: Any, names: Any, groups: Any) -> tuple[Any, Any, Any
                 f"groups={groups!r} must be 'source' or a mapping of names to columns."
             )
         groups = encoder.sources()
-    return model[1:], X, encoder.get_feature_names_out() if names is None else names, groups
+    return model[1:], X, _in_order(encoder.get_feature_names_out(), names), groups
 
 
 def _together(names: list[str], groups: Mapping[str, Any]) -> list[tuple[str, list[int]]]:
@@ -248,13 +248,22 @@ def _together(names: list[str], groups: Mapping[str, Any]) -> list[tuple[str, li
 
 def _names(model: Any, X: Any, given: Sequence[str] | None, p: int) -> list[str]:
     first = model[0] if isinstance(model, Pipeline) else model
-    known = given
-    for name in ("feature_names_in_", "columns_"):
-        known = getattr(first, name, None) if known is None else known
+    known = getattr(first, "columns_", getattr(first, "feature_names_in_", None))
+    known = _in_order(known, given)
     names = [str(name) for name in known] if known is not None else [f"x{k}" for k in range(p)]
     if len(names) != p:
         raise ValueError(f"feature_names has {len(names)} names for {p} columns.")
     return names
+
+
+def _in_order(known: Sequence[str] | None, given: Sequence[str] | None) -> Sequence[str] | None:
+    """Return names that are given, in the order of the model where it knows the same ones.
+
+    Rows are in that order, also those of a frame that had another.
+    """
+    if given is None or (known is not None and sorted(map(str, known)) == sorted(map(str, given))):
+        return known
+    return given
 
 
 @dataclass(frozen=True)

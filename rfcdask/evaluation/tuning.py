@@ -34,6 +34,7 @@ from rfcdask.kernels import get_kernel, resolve_gamma
 from rfcdask.kernels.arrays import Array, IntArray, Matrix, missing_labels
 from rfcdask.kernels.seeds import draw_rows, seed_of, stream
 from rfcdask.linear import SGDClassifier, SGDRegressor, check_scoring
+from rfcdask.linear.inputs import ClassLabels
 
 GAMMA_FACTORS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0)
 """The default grid of gamma, in units of ``gamma="scale"``."""
@@ -277,8 +278,8 @@ class EncodedSample(NamedTuple):
         strange = [label for label in class_weight if label not in self.classes]
         if strange:
             raise ValueError(f"class_weight has {strange[0]!r}, which is no class of the sample.")
-        known = {label: float(w) for label, w in class_weight.items()}
-        return {k: known.get(label, 1.0) for k, label in enumerate(self.classes.tolist())}
+        known = dict.fromkeys(self.classes.tolist(), 1.0) | class_weight
+        return dict(enumerate(ClassLabels.known(self.classes).weights(known).tolist()))
 
 
 def _take_sample(
@@ -322,7 +323,8 @@ def _grid(
     for name, values in (("gammas", gammas), ("Cs", Cs := PENALTIES if Cs is None else Cs)):
         if not len(values) or not all(np.isfinite(v) and v > 0 for v in values):
             raise ValueError(f"{name}={list(values)!r} must be positive numbers.")
-    return [float(v) for v in gammas], [float(v) for v in Cs]
+    # Once each: scores are put back to their pairs by gamma.
+    return [*dict.fromkeys(map(float, gammas))], [*dict.fromkeys(map(float, Cs))]
 
 
 def _search(

@@ -198,3 +198,21 @@ def test_columns_of_a_frame_are_those_of_the_model() -> None:
     for wrong in (frame[[*"cba"]], frame.rename(columns={"a": "z"})):
         with pytest.raises(ValueError, match="feature names should match"):
             rf.permutation_importance(model, wrong, y, random_state=0)
+
+
+def test_names_that_the_model_knows_go_with_its_columns(tmp_path: Path) -> None:
+    """Names of a frame in another order were given to the columns of the model."""
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(300, 3)), columns=[*"abc"])
+    y = np.where(frame["a"] > 0, "yes", "no")
+    data = rf.ingest(frame.assign(label=y), tmp_path / "data")
+    model = rf.RidgeClassifier().fit(data.X, data.y)
+    encoded = make_pipeline(rf.TableEncoder(), rf.RidgeClassifier()).fit(frame, y)
+    turned = frame[[*"cba"]]
+    for known in (model, encoded):
+        found = rf.permutation_importance(
+            known, turned, y, random_state=0, feature_names=turned.columns
+        )
+        assert found.table.rows[0]["column"] == "a"
+        assert found.names == [*"abc"]
+    own = rf.permutation_importance(model, turned, y, random_state=0, feature_names=[*"xyz"])
+    assert own.table.rows[0]["column"] == "x"

@@ -182,3 +182,35 @@ def test_the_named_metric_is_what_tuning_makes_large() -> None:
         rf.tune(X, y, scoring="neg_log_loss", **grid)
     with pytest.raises(ValueError, match="needs probabilities, which ridge models"):
         rf.compare(X, y, ["random"], n_components=5, scoring="neg_brier_score")
+
+
+def test_a_gamma_given_twice_is_tried_once() -> None:
+    """Its scores were put to other gammas, and a bad one was recommended."""
+    X = np.random.default_rng(0).normal(size=(90, 3))
+    y = (np.square(X).sum(1) > 2).astype(int)
+    once, twice = (
+        rf.tune(X, y, gammas=gammas, Cs=[1, 10], random_state=0)
+        for gammas in ([0.01, 5.0], [0.01, 5.0, 0.01])
+    )
+    assert twice.table.rows == once.table.rows
+    assert (twice.gamma, twice.C) == (once.gamma, once.C)
+
+
+@pytest.mark.parametrize("weight", ["2", -1.0, float("nan")])
+def test_weights_of_classes_that_are_none_are_refused(weight: Any) -> None:
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    y = np.where(X[:, 0] > 0, "yes", "no")
+    with pytest.raises(ValueError, match=r"class_weight=.*(give numbers|finite factors)"):
+        rf.tune(X, y, class_weight={"yes": weight}, random_state=0)
+
+
+def test_a_metric_that_rows_of_one_class_have_not_is_said() -> None:
+    """It was a KeyError with a remedy for another case."""
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    rare = np.where(np.arange(60) < 2, "rare", "common")
+    said = "scoring='roc_auc' cannot be measured on rows that are all of one class"
+    with pytest.raises(ValueError, match=said):
+        rf.tune(X, rare, gammas=[0.1], Cs=[1], scoring="roc_auc", random_state=0)
+    model = rf.RidgeClassifier().fit(X, rare)
+    with pytest.raises(ValueError, match=said):
+        rf.permutation_importance(model, X[2:], rare[2:], scoring="roc_auc")

@@ -297,3 +297,41 @@ def test_names_over_several_lines_are_no_row(tmp_path: Path, name: str, values: 
         assert found.y is not None
         assert found.y.compute().tolist() == ["x", "y", "x"]
         np.testing.assert_array_equal(found.X.compute(), right.X.compute())
+
+
+def _record_batch(frame: Any, names: list[Any]) -> Any:
+    return pa.RecordBatch.from_pandas(frame[names], preserve_index=False)
+
+
+def _pandas(frame: Any, names: list[Any]) -> Any:
+    return frame[names]
+
+
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize(
+    ("names", "fitted", "given"),
+    [
+        ([2019, 2020, 2021], _pandas, _pandas),
+        ([("a", "x"), ("a", "y"), ("b", "x")], _pandas, _pandas),
+        ([*"abc"], _record_batch, _record_batch),
+        ([*"abc"], _pandas, _record_batch),
+        ([*"abc"], _record_batch, _pandas),
+    ],
+)
+def test_names_that_scikit_learn_does_not_see(
+    tmp_path: Path, names: list[Any], fitted: Any, given: Any, saved: bool
+) -> None:
+    """In another order, columns with years for names were each taken for another one."""
+    X = np.random.default_rng(0).normal(size=(80, 3))
+    frame = pd.DataFrame(X, columns=names)
+    frame.columns = pd.Index(names, tupleize_cols=isinstance(names[0], tuple))
+    for model in (rf.RidgeClassifier(), rf.PCA(2), rf.RandomFeatures(4, random_state=0)):
+        found: Any = model.fit(fitted(frame, names), X[:, 0] > 0)
+        if saved:
+            rf.save(found, tmp_path / "model", overwrite=True)
+            found = rf.load(tmp_path / "model")
+        call = getattr(found, "decision_function", None) or found.transform
+        expected = call(fitted(frame, names))
+        np.testing.assert_allclose(call(given(frame, names[::-1])), expected, rtol=1e-9, atol=1e-12)
+        with pytest.raises(DataError, match="is missing from X"):
+            call(given(frame, names[:2]))
