@@ -104,6 +104,10 @@ def _kind_of_text(values: Any, kinds: tuple[str, ...]) -> str | None:
     for kind in kinds:
         if _converts(values, kind) or 2 * sum(_converts(v, kind) for v in _singly(few)) >= len(few):
             return kind
+    if "number" in kinds:
+        commas = pc.match_substring_regex(values, r"^\s*[-+]?\d+(,\d+)+(\.\d+)?\s*$")
+        if 2 * pc.sum(commas).as_py() >= len(values):  # as levels each would be a column, or hashed
+            return "numbers with commas (write them as 1234.5, or choose 'category' for levels)"
     return "category"
 
 
