@@ -14,7 +14,7 @@ from rfcdask.persist.untrusted import faults_as
 
 READ_BYTES = PIECE_BYTES
 """No line of a table is longer."""
-DELIMITERS = (",", "\t", ";", "|", " ")
+DELIMITERS = ("\t", ";", "|", ",", " ")
 SAMPLE_BYTES = 2**18
 SAMPLE_LINES = 20
 WIDEST = 100_000
@@ -91,7 +91,10 @@ def _has_line(data: bytes) -> bool:
 
 def _delimiter(path: str, lines: list[str]) -> str:
     counts = {mark: _fields(lines, mark) for mark in DELIMITERS}
-    best = max(counts, key=lambda mark: counts[mark])
+    # Numbers may have commas, which are not those of the header, and text and names have blanks.
+    heads = {mark: len(next(iter(_rows(lines[:1], mark)), [])) for mark in DELIMITERS}
+    fits = {mark: heads[mark] == counts[mark] > 1 for mark in DELIMITERS}
+    best = max(counts, key=lambda mark: (fits[mark], counts[mark] > 1, mark != " ", counts[mark]))
     if counts[best] < 2:
         raise DataError(
             f"{path}, line 1: no delimiter was found among {DELIMITERS}: pass delimiter=."

@@ -96,6 +96,23 @@ def test_which_line_is_a_header(text: str, header: bool, tmp_path: Path) -> None
     assert sniff(str(tmp_path / "t.csv"))[0].header is header
 
 
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("price;y\n1000,00;0\n5,5;1\n", ("price", "y")),
+        ("a;b;c\n1,5;2,5;0\n2,5;2,5;1\n", ("a", "b", "c")),
+        ("1,5;2,5;0\n2,5;2,5;1\n", ("0", "1", "2")),
+        ("city,n\nNew York,5\nLos Angeles,6\n", ("city", "n")),
+        ("first name,last name,y\nJo A,Bo B,1\nJo A,Bo B,0\n", ("first name", "last name", "y")),
+        ("a b c\n1,5 2 3\n2,5 3 4\n", ("a", "b", "c")),
+        ("one two three\n1 2\n3 4\n", ("one", "two", "three")),
+    ],
+)
+def test_commas_in_numbers_and_blanks_in_names_divide_no_columns(tmp_path, text, names):
+    (tmp_path / "t.csv").write_text(text, encoding="utf-8")
+    assert sniff(str(tmp_path / "t.csv"))[1] == names
+
+
 @pytest.mark.parametrize("blank", ["\n", "\r\n", "\r", "  \n\t\n", "\ufeff\n", "\n" * 5000])
 @pytest.mark.parametrize("names", ["a,b,c,y", "0,1,2,3"])
 def test_blank_lines_before_the_header(names: str, blank: str, tmp_path: Path) -> None:
