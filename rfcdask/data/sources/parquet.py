@@ -22,6 +22,7 @@ from rfcdask.data.sources.base import (
     Tally,
     is_text,
 )
+from rfcdask.data.sources.pages import CheckedPages
 from rfcdask.data.sources.text import FileSource, between, file_size, open_file
 from rfcdask.execution.progress import track
 from rfcdask.kernels.arrays import Array
@@ -178,8 +179,11 @@ def read_parquet(path: str, columns: list[str], rows: int) -> Iterator[Any]:
     with faults_of(path, "Parquet file"):
         nbytes = file.metadata.num_rows * 8 * len(columns)
         check_expansion(nbytes, lambda: file_size(path))
+        file.pages.watch(len(columns), file_size(path))
         rows = min(rows, max(1, _HELD_BYTES // _row_bytes(file.metadata, schema, columns)))
-        for batch in file.iter_batches(rows, columns=columns):
+        counts = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+        groups = [group for group, count in enumerate(counts) if count]  # others have no pages
+        for batch in file.iter_batches(rows, row_groups=groups, columns=columns):
             found += batch.num_rows
             for part in _small_parts(batch):
                 yield _written_out(part, texts, schema)
@@ -246,19 +250,22 @@ def _names(schema: Any) -> list[str]:
 
 def _open(path: str, as_dictionary: Sequence[str] = (), metadata: Any = None) -> Any:
     try:
-        from pyarrow import parquet
+        from pyarrow import OSFile, PythonFile, parquet
     except ImportError:
         raise missing_extra("pyarrow", "tables", "Reading Parquet") from None
     given: dict[str, Any] = {"metadata": metadata, "read_dictionary": as_dictionary}
     given["page_checksum_verification"] = True  # where the file has some, as those of Spark
     given["coerce_int96_timestamp_unit"] = "us"  # in nanoseconds the year 9999 becomes 1816
+    given["pre_buffer"] = False  # what is read at once is of one column: see CheckedPages
     with faults_of(path, "Parquet file"):
-        if not is_url(path):
+        if is_url(path):
+            opened = open_file(path)
+            pages = CheckedPages(PythonFile(opened.open(), mode="r"), path)
+        else:
             require_plain(Path(path))  # also one that takes the place of the file meanwhile
-            return parquet.ParquetFile(path, **given)
-        opened = open_file(path)
-        read = opened.open()
-        file = parquet.ParquetFile(read, **given)
+            opened, pages = None, CheckedPages(OSFile(path), path)
+        file = parquet.ParquetFile(pages, **given)
+        file.pages = pages
         file.opened = opened  # an archive around the file is open as long as its file system is
         return file
 
