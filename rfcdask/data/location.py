@@ -51,6 +51,8 @@ _INDIRECT = re.compile(
     "simplecache|tar|zip"
 )
 """Protocols of fsspec that name other addresses, wherever those are, or hold the bytes."""
+LOOKED_AT = 16
+"""Files of a folder that are compared with those a worker sees under its name."""
 UNUSABLE = (TypeError, ValueError, AttributeError)
 """What file systems raise of addresses and options that they cannot use."""
 
@@ -387,17 +389,24 @@ def _marker(folder: Path) -> Iterator[str | None]:
         mark.unlink(missing_ok=True)
 
 
-def _file_facts(path: str) -> list[int] | None:
-    """Return what tells two files, or two stores, of one name apart; None where there is none."""
-    with suppress(OSError):
-        place = os.path.join(path, "zarr.json")
-        place = place if os.path.isfile(place) else path
-        size = os.stat(place).st_size if os.path.isfile(place) else -1
-        if size < 0:
-            return [size] if os.path.isdir(place) else None
-        with open(place, "rb") as file:
-            return [size, zlib.crc32(file.read(2**16))]
-    return None
+def _file_facts(path: str) -> list[Any] | None:
+    """Return what tells two files, or two folders, of one name apart; None where there is none.
+
+    Of a folder it is that of its first files: arrays of the same shape have the same zarr.json.
+    """
+    if os.path.isfile(path):
+        with suppress(OSError), open(path, "rb") as file:
+            return [os.stat(path).st_size, zlib.crc32(file.read(2**16))]
+    if not os.path.isdir(path):
+        return None
+    found: list[Any] = [-1]
+    for place, folders, names in os.walk(path):
+        folders.sort()
+        files = [os.path.join(place, name) for name in sorted(names)[:LOOKED_AT]]
+        found += [[os.path.relpath(file, path), _file_facts(file)] for file in files]
+        if len(found) > LOOKED_AT:
+            break
+    return found
 
 
 def _require_same(client: Client, path: str, here: Any, look_at: str | None = None) -> None:

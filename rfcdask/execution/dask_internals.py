@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import struct
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
@@ -47,6 +48,8 @@ def client_with_limit(target: Any, security: Any, timeout: float) -> Any:
                 await asyncio.wait_for(super()._ensure_connected(timeout), limit)
             except TimeoutError as error:
                 raise error if error.args else OSError("nothing is said there") from None
+            except (MemoryError, struct.error):  # words that Dask takes for lengths
+                raise OSError("what answers there is no Dask scheduler") from None
 
     LimitedClient.__name__ = Client.__name__
     return LimitedClient(target, security=security, timeout=timeout)

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import traceback
 import warnings
@@ -183,6 +184,25 @@ def test_whoever_listens_and_says_nothing_is_not_waited_for(
                 rf.connect(address, security=security, timeout=0.2),
             ):
                 pass
+    assert current_client() is None
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", bytes(8)])
+def test_another_server_is_no_scheduler(said: bytes) -> None:
+    """As behind the port of a dashboard: an array of 3 EiB was asked for, or Dask's words came."""
+
+    def answer() -> None:
+        with server.accept()[0] as asked:
+            asked.recv(10)
+            asked.sendall(said)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answer, daemon=True).start()
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        wanted = rf"No Dask scheduler answers at {address}.*what answers there is no Dask"
+        with pytest.raises(ConnectionError, match=wanted), rf.connect(address, timeout=5):
+            pass
     assert current_client() is None
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import zarr
 from click.testing import CliRunner
 from distributed.security import Security
 
@@ -240,6 +241,26 @@ def test_another_store_of_the_same_name(plain: Path, folder: Path) -> None:
         pytest.raises(DataError, match=r"sees something else at /proc/self/cwd/a\.zarr"),
     ):
         require_shared(client, reads=[HERE_ONLY / "a.zarr"])
+
+
+@needs_proc
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_other_values_under_the_same_names(plain: Path, folder: Path, zarr_format: Any) -> None:
+    """The rows, or their labels, of another array of the same shape were read without a word."""
+    for seed, place in enumerate([folder, plain.parent / "elsewhere"]):
+        y = np.random.default_rng(seed).integers(0, 2, 300)
+        np.save(place / f"y{zarr_format}.npy", y)
+        rows = place / f"plain{zarr_format}.zarr"
+        zarr.create_array(rows, data=y[:, None], chunks=(100, 1), zarr_format=zarr_format)
+    here = HERE_ONLY / f"plain{zarr_format}.zarr"
+    labels = f"y{zarr_format}.npy"
+    with rf.connect(plain) as client:
+        with pytest.raises(DataError, match=r"sees something else at /proc/self/cwd/plain"):
+            rf.ingest(here, "b.zarr", client=client)
+        with pytest.raises(DataError, match=r"sees something else at /proc/self/cwd/y"):
+            rf.ingest(folder / here.name, "c.zarr", label=HERE_ONLY / labels, client=client)
+        found = rf.ingest(folder / here.name, "d.zarr", label=folder / labels, client=client)
+    np.testing.assert_array_equal(found.y.compute(), np.load(labels))
 
 
 def test_local_workers_are_not_asked(cluster_client: Any, folder: Path) -> None:

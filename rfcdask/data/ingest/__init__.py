@@ -40,7 +40,7 @@ from rfcdask.data.layout import (
 from rfcdask.data.location import Location, require_shared
 from rfcdask.data.sources import opened_source
 from rfcdask.data.sources.base import TASKS, Source, SourceOptions, Survey
-from rfcdask.data.sources.dask_arrays import places_read
+from rfcdask.data.sources.dask_arrays import paths_read, places_read
 from rfcdask.data.store import open_location
 from rfcdask.execution.cluster import current_client
 from rfcdask.kernels.seeds import seed_of
@@ -222,7 +222,7 @@ def ingest(
         location = final.beside() if aside else final
         if client is not None and (shuffle or place_of(rows, client) is not None):
             here = location.url if location.is_local else ""
-            require_shared(client, reads=_paths(rows), writes=here)
+            require_shared(client, reads=paths_read(rows), writes=here)
         if overwrite and not final.is_local:
             _require_other_place(final, rows)
         request = IngestRequest(redacted(rows.identity()), options)
@@ -266,11 +266,6 @@ def _recover(final: Location) -> None:
     if final.is_local and not place.exists() and backup_of(work).exists():
         with only_writer(final):
             restore_backup(work, place)
-
-
-def _paths(rows: Source) -> list[str]:
-    """Return the local files of a source; an array of an archive is named archive[array]."""
-    return [name.rpartition("[")[0] or name for name in rows.names if os.path.isabs(name)]
 
 
 def _choice(name: str, value: Any) -> Any:

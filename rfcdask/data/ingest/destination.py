@@ -73,7 +73,7 @@ class WritePlan:
         if mark != self.mark:
             raise DataError(
                 f"{self.location} is no longer what this ingest began: another one writes or has "
-                "written there."
+                "written there, or a worker looks for it elsewhere, and all must see the same."
             )
 
 

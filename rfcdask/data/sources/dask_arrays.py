@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -67,6 +68,13 @@ def places_read(source: Source | DaskArray) -> list[Location]:
         values = () if isinstance(source, Source) else values_in_graph(source)
     places = [_place(value) for value in values]
     return [place for place in places if place is not None]
+
+
+def paths_read(rows: Source) -> list[str]:
+    """Return the local files of a source and its labels; archive[array] is one of an archive."""
+    pairs = rows.parts if isinstance(rows, ArrayRows) else ()
+    names = [*rows.names, *(y.name for _, y in pairs if y is not None)]
+    return [name.rpartition("[")[0] or name for name in names if os.path.isabs(name)]
 
 
 def _place(value: Any) -> Location | None:
