@@ -117,6 +117,25 @@ def test_a_mount_point_is_not_replaced(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["a.zarr", "b.zarr"]
 
 
+@pytest.mark.parametrize("closed", ["", ".unfinished-old"])
+def test_what_cannot_be_removed_is_not_replaced(tmp_path, monkeypatch, closed):
+    """That of another user stayed beside it, and the next replacement ended in an OSError."""
+    made = {
+        "a.zarr": lambda path, **more: rf.ingest(np.eye(3), path, **more),
+        "b.zarr": lambda path, **more: write_zarr(da.ones((4, 1)), path, **more),
+    }
+    for name, make in made.items():
+        make(tmp_path / name)
+        place = tmp_path / f"{name}{closed}"
+        place.mkdir(exist_ok=True)
+        monkeypatch.setattr("os.access", lambda path, mode, place=place: str(path) != str(place))
+        with pytest.raises(
+            DestinationError, match=f"no right to remove {place}: change its rights"
+        ):
+            make(tmp_path / name, overwrite=True)
+    assert not list(tmp_path.glob("*.unfinished"))
+
+
 def test_a_name_without_room_for_longer_ones_is_refused_before_the_work(tmp_path):
     """What is replaced is kept under a longer name, which was missed when all was written."""
     rows = da.map_blocks(pytest.fail, chunks=((2, 2), (1,)), meta=np.ones((0, 0)))
