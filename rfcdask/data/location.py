@@ -98,6 +98,7 @@ def file_system(path: str) -> tuple[Any, str]:
     """
     if is_url(path):
         fs, root = url_to_fs(path)
+        fs.invalidate_cache()  # others may have written there since a folder was listed
         return fs, str(root)
     here = fsspec.filesystem("file")
     return here, str(here._strip_protocol(path))
