@@ -250,7 +250,7 @@ def fetch(
             recipe.check_content(part, dataset)
         except OtherRowsError:
             # The same call again would open it as what it is not.
-            Location.to_write(place, options.get("storage_options")).delete()
+            Location.to_write(place, options.get("storage_options")).delete(last="zarr.json")
             raise
     return dataset
 

@@ -100,6 +100,7 @@ def file_system(path: str) -> tuple[Any, str]:
     """
     if is_url(path):
         fs, root = url_to_fs(path)
+        fs.invalidate_cache()  # others may have written there since a folder was listed
         return fs, str(root)
     here = fsspec.filesystem("file")
     return here, str(here._strip_protocol(path))
@@ -271,19 +272,29 @@ class Location:
         if self.is_local:
             sync_all(Path(self.url))
 
-    def delete(self, name: str = "") -> None:
-        """Remove an object or everything below it, if it is there."""
+    def delete(self, name: str = "", *, last: str | None = None) -> None:
+        """Remove an object or everything below it, if it is there.
+
+        Of a folder, what is named `last` goes last: whoever is interrupted finds by it what it was.
+        """
         with self._at(name) as (fs, path):
+            if not fs.exists(path):
+                return
+            if last is not None:
+                first = [item for item in fs.ls(path, detail=False) if _last_part(item) != last]
+                if first:
+                    fs.rm(first, recursive=True)
+                    fs.invalidate_cache()
             # Of a bucket all that lies in it: removed as a whole, it would be gone itself.
             whole = self.is_local or "/" in path.rstrip("/")
-            if fs.exists(path) and (found := path if whole else fs.find(path)):
+            if found := path if whole else fs.find(path):
                 fs.rm(found, recursive=whole)
 
     def names(self, folder: str) -> list[str]:
         """Return the sorted names of the objects in a folder; none if it is not there."""
         with self._at(folder) as (fs, path):
             found = fs.ls(path, detail=False) if fs.exists(path) else []
-        return sorted(str(item).rstrip("/").rpartition("/")[2] for item in found)
+        return sorted(map(_last_part, found))
 
     def sizes(self, folder: str = "") -> dict[str, int]:
         """Return the sizes of all objects below a folder by their names, from one listing."""
@@ -322,6 +333,10 @@ class Location:
         while not folder.exists():
             folder = folder.parent
         return shutil.disk_usage(folder).free
+
+
+def _last_part(item: Any) -> str:
+    return str(item).rstrip("/").rpartition("/")[2]
 
 
 def file_time(info: Mapping[str, Any]) -> str | None:

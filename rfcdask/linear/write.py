@@ -40,7 +40,8 @@ FIXED_SIZE = "biufcSUmM"
 """Kinds of values whose bytes in memory are what zarr stores."""
 _RECORDS = ".write"
 """Folder of an unfinished array that says what is written; it goes when the array is done."""
-_BEGUN = f"{_RECORDS}/array.json"
+_MARK = "array.json"
+_BEGUN = f"{_RECORDS}/{_MARK}"
 
 
 def write_zarr(
@@ -95,7 +96,7 @@ def write_zarr(
     with disk_errors(target), _locked(target, refusal):
         array = _identity(rows)
         if _is_done(target, array):  # but for its records, when it was interrupted
-            target.delete(_RECORDS)
+            target.delete(_RECORDS, last=_MARK)
             return _opened(target, rows)
         _require_free(target, overwrite)
         _require_other_place(target, rows)
@@ -108,7 +109,7 @@ def write_zarr(
             )
         if work != target:
             replace_folder(Path(work.url), Path(target.url))
-        target.delete(_RECORDS)
+        target.delete(_RECORDS, last=_MARK)
     return _opened(target, rows)
 
 
@@ -177,7 +178,11 @@ def _begin(target: Location, array: bytes) -> Location:
         if work.is_local and work.names("") and not work.exists(_RECORDS):
             raise FileExistsError(f"{work} lies in the way and is none of ours: move it away.")
         if not work.exists(_BEGUN) or work.read(_BEGUN) != array:
-            work.delete()
+            # Interrupted, it is no array that lacks some of its chunks: zarr takes those for zeros.
+            work.write(_BEGUN, b"")
+            for metadata in ("zarr.json", ".zarray"):
+                work.delete(metadata)
+            work.delete(last=_RECORDS)
         work.sweep_partial_files()
     work.write(_BEGUN, array)
     return work

@@ -166,10 +166,13 @@ class Packing:
         elif name == "lz4":
             _check_told(int.from_bytes(packed[:4], "little"), self.nbytes)
         elif name:
-            with _open_packed(self.codec, packed) as file:
-                found = 0
-                while found <= self.nbytes and (piece := file.read(_PIECE)):
-                    found += len(piece)
+            found = 0
+            try:
+                with _open_packed(self.codec, packed) as file:
+                    while found <= self.nbytes and (piece := file.read(_PIECE)):
+                        found += len(piece)
+            except OSError as error:  # what gzip and bz2 raise of damage: no disk has failed
+                raise ValueError(str(error)) from error
             if found > self.nbytes:
                 raise ValueError(f"a chunk of {self.nbytes:,} bytes unpacks to more")
         else:

@@ -229,7 +229,22 @@ def refuse_links(work: Path) -> None:
 
 
 def require_movable(folder: Path) -> None:
-    """Refuse to replace a mount point, such as a volume of a container, before any work is done."""
+    """Refuse to replace what cannot be, such as a volume of a container, before any work is done.
+
+    Nor may there be no room in the name for what it is kept under meanwhile, or no right to remove
+    it then: it would stay, and stand in the way of the next.
+    """
+    kept = backup_of(folder.with_name(folder.name + UNFINISHED))
+    try:
+        os.lstat(kept)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            said = f"{folder} has too long a name: choose one of at most 240 bytes."
+            raise DestinationError(error.errno, said) from error
+    for place in (folder, kept):
+        if os.path.isdir(place) and not os.access(place, os.W_OK):
+            said = f"no right to remove {place}: change its rights or choose another destination."
+            raise DestinationError(errno.EACCES, said)
     if os.path.ismount(folder):
         said = f"{folder} is a mount point, and nothing can take the place of one: choose a folder"
         raise DestinationError(errno.EBUSY, f"{said} within it, or remove what lies there.")

@@ -100,6 +100,7 @@ class RunFolder:
     def of_fit(cls, model: str | os.PathLike[str]) -> RunFolder:
         """Return the folder of the work on a model, beside it or where it leads as a link."""
         target = require_text(follow_link(local_path(model)).absolute())
+        require_movable(target)
         return cls(target.with_name(target.name + UNFINISHED), model)
 
     @property

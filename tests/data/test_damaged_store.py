@@ -44,6 +44,20 @@ def test_any_damaged_byte_is_seen(tmp_path, stored, data):
     stored.X.compute()
 
 
+@pytest.mark.parametrize("compressor", ["gzip", "lz4", None])
+def test_a_damaged_chunk_of_any_codec_is_named(tmp_path, compressor):
+    """Of damaged gzip Python raises an OSError, which is none of the disk."""
+    rows = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) % 2
+    stored = rf.ingest(rows, tmp_path / "b.zarr", compressor=compressor)
+    for name, call in {"X/c/0/0": stored.X.compute, "y/c/0": stored.y.compute}.items():
+        for place in range(12, 60, 4):
+            flip(tmp_path / "b.zarr" / name, place)
+            with pytest.raises(DamagedStoreError, match="is damaged"):
+                call()
+            flip(tmp_path / "b.zarr" / name, place)
+        call()
+
+
 def test_a_damaged_chunk_is_named(tmp_path, stored):
     shard = tmp_path / "a.zarr/X/c/2/0"
     layout = stored.reader

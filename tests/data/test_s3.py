@@ -213,6 +213,28 @@ else:
 """)
 
 
+def test_files_that_others_wrote_since_a_bucket_was_listed_are_read() -> None:
+    """The listing said that they are not there, or what they were before."""
+    _run("""
+other = __import__("s3fs").S3FileSystem(skip_instance_cache=True, use_listings_cache=False)
+def put(name, value, rows=30):
+    text = "a,b\\n" + "".join(f"{value}.5,{row}\\n" for row in range(rows))
+    other.pipe_file(f"bucket/parts/{name}.csv", text.encode())
+def first_column(**more):
+    more |= {"label": False, "overwrite": True, "progress": False}
+    return rf.ingest("s3://bucket/parts/*.csv", "memory://parts", **more).X.compute()[:, 0].tolist()
+put("a", 1)
+assert first_column() == [1.5] * 30
+put("b", 2)
+assert first_column() == [1.5] * 30 + [2.5] * 30
+said = raised(lambda: first_column(check=lambda survey: put("b", 3)))
+assert "was changed while it was read" in said, said
+assert first_column() == [1.5] * 30 + [3.5] * 30
+put("b", 4, rows=50)
+assert first_column() == [1.5] * 30 + [4.5] * 50
+""")
+
+
 def test_a_bucket_that_is_a_store_is_never_removed() -> None:
     _run("""
 import s3fs

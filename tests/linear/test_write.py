@@ -199,8 +199,66 @@ def test_an_array_that_was_done_but_for_its_records_is_not_made_again(
     assert sorted(os.listdir(path)) == ["c", "zarr.json"]
 
 
-def interrupt(*args: Any) -> None:
+def interrupt(*args: Any, **more: Any) -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("removed", range(6))
+def test_records_that_are_half_removed_say_that_the_array_is_done(
+    removed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five blocks have a record each, and the array has one, which goes last."""
+    path = tmp_path / "a.zarr"
+    with monkeypatch.context() as patch:
+        remove = only_first(removed, os.unlink, path / ".write")
+        patch.setattr(os, "unlink", remove)
+        patch.setattr(os, "remove", remove)
+        with pytest.raises(KeyboardInterrupt):
+            write_zarr(Stop(99).rows(), path)
+    again = Stop(99)
+    assert write_zarr(again.rows(), path).compute().sum() == np.arange(100).sum()
+    assert again.computed == []
+    assert sorted(os.listdir(path)) == ["c", "zarr.json"]
+
+
+def only_first(count: int, unlink: Any, folder: Path) -> Any:
+    """Return a function that removes so many files once there is a folder, and then fails."""
+    left = [None] * count
+
+    def remove(name: Any, **more: Any) -> None:
+        if folder.exists() and not str(name).endswith((".partial", ".lock")):
+            if not left:
+                raise KeyboardInterrupt
+            left.pop()
+        unlink(name, **more)
+
+    return remove
+
+
+@pytest.mark.parametrize("removed", range(9))
+def test_an_array_that_is_half_removed_is_begun_anew(
+    removed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a URL it is replaced in place: it must not be read as zeros, and is still ours."""
+    url = "memory://half-removed.zarr"
+    Location.of(url).delete()
+    write_zarr(Stop(99).rows(), url)
+    other, fs = da.ones((50, 2), chunks=(10, 2)), Location.of(url).filesystem()[0]
+    left, rm_file = [None] * removed, type(fs).rm_file
+
+    def remove(self: Any, path: str) -> None:
+        if not left:
+            raise KeyboardInterrupt
+        left.pop()
+        rm_file(self, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(fs), "rm_file", remove)
+        with pytest.raises(KeyboardInterrupt):
+            write_zarr(other, url, overwrite=True)
+    if Location.of(url).exists("zarr.json"):
+        assert da.from_zarr(url).sum().compute() in (np.arange(100).sum(), 100)
+    assert (write_zarr(other, url, overwrite=True).compute() == 1).all()
 
 
 @pytest.mark.parametrize(

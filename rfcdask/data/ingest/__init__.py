@@ -375,7 +375,7 @@ def _survey(
             check(survey)
     except Exception:
         # Nothing is written yet: leave no unfinished store behind that stands in the way.
-        journal.location.delete()
+        journal.location.delete(last="zarr.json")
         raise
     with destination_errors(journal.location):
         journal.save_survey(survey)

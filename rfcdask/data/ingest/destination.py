@@ -158,8 +158,7 @@ class Journal:
 
     def clear(self) -> None:
         """Remove all records, and last the one that says which ingest is done."""
-        for name in (_BLOCKS, RUNS, _SURVEY, FOLDER):
-            self.location.delete(name)
+        self.location.delete(FOLDER, last="request.json")
 
     def _save(self, name: str, value: Any) -> None:
         text = json.dumps(value)
@@ -236,7 +235,7 @@ def found_finished(location: Location, request: IngestRequest, *, overwrite: boo
     same = _is_same(attrs.get("request"), request) and attrs.get("check") == _check_of(attrs)
     if overwrite:
         if not same or attrs.get("complete"):
-            location.delete()
+            location.delete(last="zarr.json")
         return False
     if attrs.get("complete"):
         if _is_same(Journal(location).request(), request):

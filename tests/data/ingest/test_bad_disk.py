@@ -10,6 +10,7 @@ import signal
 import tempfile
 from pathlib import Path
 
+import dask.array as da
 import numpy as np
 import pytest
 from data_helpers import CONTEXT, tree_bytes
@@ -18,6 +19,7 @@ import rfcdask as rf
 from rfcdask.data import DataError
 from rfcdask.linear.write import write_zarr
 from rfcdask.persist.files import DestinationError
+from rfcdask.pipeline.folder import RunFolder
 
 
 def fill_disk(dest: str, note: str, limit: int | None) -> None:
@@ -113,6 +115,38 @@ def test_a_mount_point_is_not_replaced(tmp_path, monkeypatch):
         write_zarr(store.X + 1, tmp_path / "b.zarr", overwrite=True)
     store.verify()
     assert sorted(os.listdir(tmp_path)) == ["a.zarr", "b.zarr"]
+
+
+@pytest.mark.parametrize("closed", ["", ".unfinished-old"])
+def test_what_cannot_be_removed_is_not_replaced(tmp_path, monkeypatch, closed):
+    """That of another user stayed beside it, and the next replacement ended in an OSError."""
+    made = {
+        "a.zarr": lambda path, **more: rf.ingest(np.eye(3), path, **more),
+        "b.zarr": lambda path, **more: write_zarr(da.ones((4, 1)), path, **more),
+    }
+    for name, make in made.items():
+        make(tmp_path / name)
+        place = tmp_path / f"{name}{closed}"
+        place.mkdir(exist_ok=True)
+        monkeypatch.setattr("os.access", lambda path, mode, place=place: str(path) != str(place))
+        with pytest.raises(
+            DestinationError, match=f"no right to remove {place}: change its rights"
+        ):
+            make(tmp_path / name, overwrite=True)
+    assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_a_name_without_room_for_longer_ones_is_refused_before_the_work(tmp_path):
+    """What is replaced is kept under a longer name, which was missed when all was written."""
+    rows = da.map_blocks(pytest.fail, chunks=((2, 2), (1,)), meta=np.ones((0, 0)))
+    fits, too_long = tmp_path / ("a" * 240), tmp_path / ("a" * 241)
+    with pytest.raises(DestinationError, match="too long a name: choose one of at most 240 bytes"):
+        write_zarr(rows, too_long)
+    with pytest.raises(DestinationError, match="too long a name"):
+        RunFolder.of_fit(too_long)
+    assert os.listdir(tmp_path) == []
+    write_zarr(da.ones((4, 1)), fits)
+    write_zarr(da.zeros((4, 1)), fits, overwrite=True)
 
 
 def test_other_failures_of_the_disk_pass_through(tmp_path):

@@ -540,6 +540,27 @@ def test_unfinished_files_of_others_stay(tmp_path, monkeypatch):
     assert not ours.exists()
 
 
+@pytest.mark.parametrize("removed", [0, 1, 3, 6])
+def test_an_unfinished_store_that_is_half_removed_is_ours(tmp_path, monkeypatch, removed):
+    dest = begun(monkeypatch, tmp_path / "a.zarr")
+    left, unlink = [None] * removed, os.unlink
+
+    def remove(name, **more):
+        if not str(name).endswith((".partial", ".lock")):
+            if not left:
+                raise KeyboardInterrupt
+            left.pop()
+        unlink(name, **more)
+
+    other = np.ones((900, 3)), np.arange(900) % 2
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", remove)
+        patch.setattr(os, "remove", remove)
+        with pytest.raises(KeyboardInterrupt):
+            rf.ingest(other, dest, overwrite=True)
+    assert (rf.ingest(other, dest, overwrite=True).X.compute() == 1).all()
+
+
 def record_of(value) -> bytes:
     text = json.dumps(value)
     return json.dumps([zlib.crc32(text.encode()), text]).encode()
