@@ -356,10 +356,10 @@ def merge_errors(a: Array, b: Array) -> Array:
     return np.array([weight, a[1] + share * apart, squares, a[3] + b[3], a[4] + b[4]])
 
 
-def explained(errors: Array) -> Array:
+def explained(errors: Array, force_finite: bool = True) -> Array:
     """Return R^2 of each target from its errors, as scikit-learn has it.
 
-    Of a target that never changes all is explained, or nothing.
+    Of a target that never changes all is explained, or nothing; else that is NaN or -infinity.
     """
     weight, mean, spread, miss = errors[:4]
     if not np.isfinite(errors[:4]).all():
@@ -368,7 +368,8 @@ def explained(errors: Array) -> Array:
         raise ValueError("y and its predictions are too small to square: divide y by its size.")
     constant = spread <= weight * (8 * np.finfo(float).eps * mean) ** 2
     share = 1.0 - miss / np.where(constant, 1.0, spread)
-    return np.where(constant, (miss == 0).astype(float), share)
+    whole, nothing = (1.0, 0.0) if force_finite else (np.nan, -np.inf)
+    return np.where(constant, np.where(miss == 0, whole, nothing), share)
 
 
 @dataclass(frozen=True)
