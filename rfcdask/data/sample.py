@@ -269,9 +269,15 @@ def columns_by_name(estimator: Any, X: Any, *, reset: bool = False) -> Any:
         check_encoding(encoding, estimator.encoding_)
     if reset and (names := stored or _unseen_names(X)):
         estimator.columns_ = np.array(names)
+    known = _known_names(estimator)
+    unseen = [] if reset or known else _unseen_names(X)
+    if unseen and {*unseen} == {*map(str, range(len(unseen)))}:  # of columns 0, 1, 2 it may be
+        raise ValueError(
+            f"columns of X are counted {', '.join(unseen[:9])}, and those of fit had no names: "
+            "bring them into the order of fit, and give X.to_numpy()."
+        )
     if reset or not names_are_compared(estimator, X):
         return X
-    known = _known_names(estimator)
     names = _names_of(X, known)
     if names == known:
         return X

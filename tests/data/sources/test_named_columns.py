@@ -335,3 +335,18 @@ def test_names_that_scikit_learn_does_not_see(
         np.testing.assert_allclose(call(given(frame, names[::-1])), expected, rtol=1e-9, atol=1e-12)
         with pytest.raises(DataError, match="is missing from X"):
             call(given(frame, names[:2]))
+
+
+@pytest.mark.parametrize("fitted", [pd.DataFrame, np.asarray])
+def test_counted_columns_in_another_order_are_refused(fitted: Any) -> None:
+    """They were taken by position, each for another one."""
+    X = np.random.default_rng(0).normal(size=(80, 3))
+    frame = pd.DataFrame(X)
+    for model in (rf.RidgeClassifier(), rf.PCA(2), rf.RandomFeatures(4, random_state=0)):
+        found: Any = model.fit(fitted(X), X[:, 0] > 0)
+        call = getattr(found, "decision_function", None) or found.transform
+        np.testing.assert_allclose(call(frame), call(X), rtol=1e-9, atol=1e-12)
+        with pytest.raises(ValueError, match=r"columns of X are counted 2, 0, 1, and .*to_numpy"):
+            call(frame[[2, 0, 1]])
+        call(frame[[2, 0, 1]].to_numpy())
+        call(frame.set_axis([2019, 2020, 2021], axis=1))
