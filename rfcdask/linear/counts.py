@@ -52,6 +52,8 @@ class ConfusionCounts(NamedTuple):
                 "True and predicted labels cannot be compared; make them all strings or all numbers"
                 ", for instance y.astype(str)."
             ) from None
+        if labels.dtype.kind == "O" and len(labels) and not isinstance(labels[0], str):
+            labels = np.array(labels.tolist())  # which scikit-learn takes, of Python's own numbers
         whole = {true.dtype.kind, predicted.dtype.kind} & {*"iu"}
         if labels.dtype.kind == "f" and whole and np.abs(labels).max(initial=0) >= 2.0**53:
             raise ValueError(

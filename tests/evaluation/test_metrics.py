@@ -356,3 +356,15 @@ def test_r2_of_targets_that_never_change(rows: int, multioutput: str) -> None:
             wanted = sklearn.metrics.r2_score(y, predicted, **options)
             found = rf.metrics.r2_score(da.from_array(y, chunks=(4, -1)), predicted, **options)
         np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+def test_labels_that_are_pythons_own_numbers() -> None:
+    """As of a frame of several types; scikit-learn calls them unknown."""
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    for y in (X[:, 0] > 0, (X[:, 0] > 0).astype(int)):
+        model, objects = rf.RidgeClassifier().fit(X, y), y.astype(object)
+        assert rf.metrics.evaluate(model, X, objects).values == (
+            rf.metrics.evaluate(model, X, y).values
+        )
+        lazy = da.from_array(objects, chunks=13)
+        assert rf.metrics.accuracy_score(lazy, model.predict(X)) == model.score(X, objects)
