@@ -387,10 +387,10 @@ def check_container(X: Any, name: str = "X") -> None:
         raise TypeError(f"{name} is a lazy {type(X).__name__} of xarray: pass {name}.data instead.")
     check_sparse(X, name)
     if hasattr(X, "iloc") and X.ndim == 2 and not X.columns.is_unique:
-        twice = str(X.columns[X.columns.duplicated()][0])
-        raise ValueError(
-            f"{name} has the column {twice!r} twice: give each column a name of its own."
-        )
+        twice = quoted([str(X.columns[X.columns.duplicated()][0])])
+        raise ValueError(f"{name} has the column {twice} twice: give each a name of its own.")
+    if name == "X" and hasattr(X, "iloc") and any(k.kind in "mM" for k in np.atleast_1d(X.dtypes)):
+        raise ValueError("X has a column of dates: put rfcdask.TableEncoder() before this step.")
     if hasattr(X, "to_dask_array"):
         raise TypeError(
             f"{name} is a dask {type(X).__name__}; put rfcdask.TableEncoder() before this step, "
@@ -438,7 +438,10 @@ def rows_and_labels(
             f"{', or several numbers as floats' if several else ''}."
         )
     if not isinstance(X, da.Array):
-        X = X.tocsr() if is_sparse(X) else np.asarray(X)
+        from sklearn.utils import check_array  # workers do without it
+
+        rows = X.tocsr() if is_sparse(X) else np.asarray(X)  # objects, of a frame of several types
+        X = check_array(X, ensure_all_finite=False) if rows.dtype.kind == "O" else rows
     if len(y) != X.shape[0]:
         raise ValueError(
             f"y has {len(y)} rows and X has {X.shape[0]}: give one label for each row."
