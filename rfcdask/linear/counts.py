@@ -264,7 +264,9 @@ def metric_of_ranks(
         sizes.append(weights[labels == 1].sum())
     if average is None and len(ranks) > 1:
         return np.array(values)
-    return float(np.average(values, weights=sizes if average == "weighted" else None))
+    if average == "weighted":  # a class without rows, whose area is NaN, weighs nothing
+        return float(np.average(np.where(np.array(sizes) > 0, values, 0.0), weights=sizes))
+    return float(np.average(values))
 
 
 def class_losses(classes: Array, y: Array, proba: Array, weights: Array | None) -> Array:

@@ -368,3 +368,13 @@ def test_labels_that_are_pythons_own_numbers() -> None:
         )
         lazy = da.from_array(objects, chunks=13)
         assert rf.metrics.accuracy_score(lazy, model.predict(X)) == model.score(X, objects)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")
+def test_a_class_without_rows_weighs_nothing() -> None:
+    """The weighted mean was NaN."""
+    rng = np.random.default_rng(0)
+    y, p = rng.integers(0, 2, 50), rng.dirichlet(np.ones(3), 50)
+    options: dict[str, Any] = {"multi_class": "ovr", "average": "weighted", "labels": [0, 1, 2]}
+    found = rf.metrics.roc_auc_score(da.from_array(y, chunks=13), p, **options)
+    assert found == pytest.approx(sklearn.metrics.roc_auc_score(y, p, **options), rel=1e-12)
