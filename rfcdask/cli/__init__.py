@@ -271,7 +271,7 @@ def _is_somewhere() -> bool:
 _ARGUMENT = re.compile(
     r"(?<![\w/.-])"
     r"(nan|task|label|header|sparse|overwrite|zero_based|class_weight|n_columns|project)="
-    r"(?:'([\w-]+)'|(True|False)|(\d+))(?![\w/-]|\.\w)"
+    r"(?:'([\w-]+)'|(True|False)|(-?\d+))(?![\w/-]|\.\w)"
 )
 _REMEDIES = re.compile(
     r"(?<![\w/.-])(label|delimiter|format|block_size|n_columns|columns|project|sparse|scale)="

@@ -90,7 +90,15 @@ def choose_label(name: str, columns: Sequence[str], label: Any) -> int | None:
         return list(columns).index(label)
     number = isinstance(label, int | np.integer) and not isinstance(label, bool)
     if number and -len(columns) <= label < len(columns):
-        return int(label) % len(columns)
+        place, text = int(label) % len(columns), str(label)
+        if text in columns and columns[place] != text:
+            other = list(columns).index(text)
+            raise DataError(
+                f"{name}: label={label} is the place of column {columns[place]!r} and the name of "
+                f"another: count from the end, label={place - len(columns)} for the former or "
+                f"label={other - len(columns)} for the latter."
+            )
+        return place
     if number and str(label) in columns:  # as 2023 may be a name
         return list(columns).index(str(label))
     numbers = isinstance(label, str) and list(columns) == [str(n) for n in range(len(columns))]

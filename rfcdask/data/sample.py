@@ -269,9 +269,15 @@ def columns_by_name(estimator: Any, X: Any, *, reset: bool = False) -> Any:
         check_encoding(encoding, estimator.encoding_)
     if reset and (names := stored or _unseen_names(X)):
         estimator.columns_ = np.array(names)
+    known = _known_names(estimator)
+    unseen = [] if reset or known else _unseen_names(X)
+    if unseen and {*unseen} == {*map(str, range(len(unseen)))}:  # of columns 0, 1, 2 it may be
+        raise ValueError(
+            f"columns of X are counted {', '.join(unseen[:9])}, and those of fit had no names: "
+            "bring them into the order of fit, and give X.to_numpy()."
+        )
     if reset or not names_are_compared(estimator, X):
         return X
-    known = _known_names(estimator)
     names = _names_of(X, known)
     if names == known:
         return X
@@ -381,10 +387,10 @@ def check_container(X: Any, name: str = "X") -> None:
         raise TypeError(f"{name} is a lazy {type(X).__name__} of xarray: pass {name}.data instead.")
     check_sparse(X, name)
     if hasattr(X, "iloc") and X.ndim == 2 and not X.columns.is_unique:
-        twice = str(X.columns[X.columns.duplicated()][0])
-        raise ValueError(
-            f"{name} has the column {twice!r} twice: give each column a name of its own."
-        )
+        twice = quoted([str(X.columns[X.columns.duplicated()][0])])
+        raise ValueError(f"{name} has the column {twice} twice: give each a name of its own.")
+    if name == "X" and hasattr(X, "iloc") and any(k.kind in "mM" for k in np.atleast_1d(X.dtypes)):
+        raise ValueError("X has a column of dates: put rfcdask.TableEncoder() before this step.")
     if hasattr(X, "to_dask_array"):
         raise TypeError(
             f"{name} is a dask {type(X).__name__}; put rfcdask.TableEncoder() before this step, "
@@ -432,7 +438,10 @@ def rows_and_labels(
             f"{', or several numbers as floats' if several else ''}."
         )
     if not isinstance(X, da.Array):
-        X = X.tocsr() if is_sparse(X) else np.asarray(X)
+        from sklearn.utils import check_array  # workers do without it
+
+        rows = X.tocsr() if is_sparse(X) else np.asarray(X)  # objects, of a frame of several types
+        X = check_array(X, ensure_all_finite=False) if rows.dtype.kind == "O" else rows
     if len(y) != X.shape[0]:
         raise ValueError(
             f"y has {len(y)} rows and X has {X.shape[0]}: give one label for each row."

@@ -193,7 +193,8 @@ def compare(
     if not isinstance(X, da.Array):
         check_finite(X)
     seed = seed_of(random_state)
-    sizes = [int(size) for size in np.atleast_1d(n_components)]
+    sizes = [*dict.fromkeys(int(size) for size in np.atleast_1d(n_components))]
+    methods = methods if isinstance(methods, Mapping) else [*dict.fromkeys(methods)]
     found: dict[tuple[str, int], list[dict[str, Any]]] = {}
     total = int(repeats) * sum(1 if name in NEIGHBOURS else len(sizes) for name in methods)
     with track("comparing", total, "maps", progress=progress) as reporter:

@@ -178,7 +178,9 @@ def _classes(arrays: Mapping[str, Any], client: Any, labels: Any = None) -> Arra
     """Return the distinct labels of y_true, from a pass over it alone, or all that are given."""
     _require_one(arrays, "y_true")
     column = {"y_true": arrays["y_true"], "weights": None}
-    found = np.asarray(_counted(column, lambda y, weights: np.unique(y), np.union1d, client))
+    lazy = isinstance(arrays["y_true"], da.Array)
+    distinct = _counted(column, lambda y, _: np.unique(y), np.union1d, client) if lazy else None
+    found = np.asarray(distinct) if lazy else np.unique(arrays["y_true"])
     if labels is None:
         return found
     known = np.unique(labels)
@@ -191,9 +193,10 @@ def _classes(arrays: Mapping[str, Any], client: Any, labels: Any = None) -> Arra
 def _ranked(arrays: Mapping[str, Any], classes: Array, client: Any) -> list[RankedScores]:
     """Return the ranks of each class against the rest; of two classes those of the second."""
     scores = arrays["y_pred"]
-    if scores.ndim == 2 and scores.shape[1] != len(classes):
+    width = scores.shape[1] if scores.ndim == 2 else 1
+    if width != len(classes) and (scores.ndim == 2 or len(classes) > 2):
         raise ValueError(
-            f"y_score has {scores.shape[1]} columns and y_true {len(classes)} classes: give one "
+            f"y_score has {width} column(s) and y_true {len(classes)} classes: give one "
             "score for each class, and labels= where y_true does not have all of them."
         )
     ranks: list[RankedScores] = _counted(
@@ -309,9 +312,14 @@ def brier_score_loss(
     return brier / weight * (1 + two) / (1 + halved)
 
 
-def _error_metric(name: str, about: str, values: Callable[[Array], Array]) -> Metric:
+def _error_metric(name: str, about: str, values: Callable[..., Array]) -> Metric:
     def measure(
-        arrays: Any, client: Any, original: Metric, *, multioutput: Any = "uniform_average"
+        arrays: Any,
+        client: Any,
+        original: Metric,
+        *,
+        multioutput: Any = "uniform_average",
+        **options: Any,
     ) -> Any:
         rule = multioutput if isinstance(multioutput, str) else ""
         rules = ["uniform_average", "raw_values", *["variance_weighted"] * (name == "r2_score")]
@@ -319,14 +327,17 @@ def _error_metric(name: str, about: str, values: Callable[[Array], Array]) -> Me
             raise ValueError(f"multioutput={rule!r} must be one of {', '.join(rules)}, or weights.")
         errors = _counted(arrays, target_errors, merge_errors, client)
         check_total_weight(float(errors[0][0]))
+        if name == "r2_score" and arrays["y_true"].shape[0] == 1:
+            return original([0.0], [0.0])  # of one row it is NaN, with scikit-learn's own warning
+        found = values(errors, **options)
         if rule == "raw_values":
-            return values(errors)
+            return found
         weights = None if rule else multioutput
         if weights is not None and np.shape(weights) != errors[0].shape:
             raise ValueError(f"multioutput={weights!r}: give {errors.shape[1]} weights, or a rule.")
         if rule == "variance_weighted" and errors[2].any():
             weights = errors[2]
-        return float(np.average(values(errors), weights=weights))
+        return float(np.average(found, weights=weights))
 
     measure.__name__, measure.__doc__ = name, about
     return _streamed(measure)

@@ -52,6 +52,8 @@ class ConfusionCounts(NamedTuple):
                 "True and predicted labels cannot be compared; make them all strings or all numbers"
                 ", for instance y.astype(str)."
             ) from None
+        if labels.dtype.kind == "O" and len(labels) and not isinstance(labels[0], str):
+            labels = np.array(labels.tolist())  # which scikit-learn takes, of Python's own numbers
         whole = {true.dtype.kind, predicted.dtype.kind} & {*"iu"}
         if labels.dtype.kind == "f" and whole and np.abs(labels).max(initial=0) >= 2.0**53:
             raise ValueError(
@@ -262,7 +264,9 @@ def metric_of_ranks(
         sizes.append(weights[labels == 1].sum())
     if average is None and len(ranks) > 1:
         return np.array(values)
-    return float(np.average(values, weights=sizes if average == "weighted" else None))
+    if average == "weighted":  # a class without rows, whose area is NaN, weighs nothing
+        return float(np.average(np.where(np.array(sizes) > 0, values, 0.0), weights=sizes))
+    return float(np.average(values))
 
 
 def class_losses(classes: Array, y: Array, proba: Array, weights: Array | None) -> Array:
@@ -356,10 +360,10 @@ def merge_errors(a: Array, b: Array) -> Array:
     return np.array([weight, a[1] + share * apart, squares, a[3] + b[3], a[4] + b[4]])
 
 
-def explained(errors: Array) -> Array:
+def explained(errors: Array, force_finite: bool = True) -> Array:
     """Return R^2 of each target from its errors, as scikit-learn has it.
 
-    Of a target that never changes all is explained, or nothing.
+    Of a target that never changes all is explained, or nothing; else that is NaN or -infinity.
     """
     weight, mean, spread, miss = errors[:4]
     if not np.isfinite(errors[:4]).all():
@@ -368,7 +372,8 @@ def explained(errors: Array) -> Array:
         raise ValueError("y and its predictions are too small to square: divide y by its size.")
     constant = spread <= weight * (8 * np.finfo(float).eps * mean) ** 2
     share = 1.0 - miss / np.where(constant, 1.0, spread)
-    return np.where(constant, (miss == 0).astype(float), share)
+    whole, nothing = (1.0, 0.0) if force_finite else (np.nan, -np.inf)
+    return np.where(constant, np.where(miss == 0, whole, nothing), share)
 
 
 @dataclass(frozen=True)

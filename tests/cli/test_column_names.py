@@ -439,3 +439,14 @@ def test_info_shows_the_names(call: Call) -> None:
     assert (found["column_names"], found["label_name"]) == (list(NAMES), LABEL)
     about = json.loads(call("info", "model", "--json").stdout)["about"]["data"]
     assert (about["column_names"], about["label_name"]) == (list(NAMES), LABEL)
+
+
+def test_a_label_that_names_one_column_and_counts_another(tmp_path: Path) -> None:
+    """The other was taken, and there was no way to name the one."""
+    (tmp_path / "t.csv").write_text("1,2,0\n" + "0.5,3,p\n1.5,4,q\n" * 9)
+    words = ["ingest", str(tmp_path / "t.csv"), str(tmp_path / "s.zarr"), "--header", "--label"]
+    refused = CliRunner().invoke(main, [*words, "0"])
+    assert refused.exit_code == 2
+    assert "--label -3 for the former or --label -1 for the latter" in refused.stderr
+    assert CliRunner().invoke(main, [*words, "-1"]).exit_code == 0
+    assert rf.open_dataset(tmp_path / "s.zarr").attrs["label_name"] == "0"

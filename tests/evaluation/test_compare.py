@@ -6,10 +6,12 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_digits
 from sklearn.linear_model import RidgeClassifier as SklearnRidge
+from sklearn.pipeline import make_pipeline
 
 import rfcdask as rf
 from rfcdask.evaluation.compare import Split, measure, model_bytes
@@ -223,3 +225,44 @@ def test_lazy_rows_are_read_block_by_block() -> None:
     assert isinstance(Z, da.Array)
     rf.compare(Z, y, ["random"], n_components=10, n_rows=300, n_test=100, random_state=0)
     assert max(largest) == 100
+
+
+def test_frames_of_several_types_are_compared() -> None:
+    """numpy makes objects of them, and the error was numpy's own."""
+    X = np.random.default_rng(0).normal(size=(80, 2))
+    X[:, 1] = X[:, 1] > 0
+    frame, y = pd.DataFrame(X, columns=["a", "b"]).astype({"b": bool}), X[:, 0] > 0
+    options: dict[str, Any] = {"n_components": 5, "gamma": 0.5, "random_state": 0}
+    wanted = rf.compare(X, y, ["random"], **options).rows[0]["kernel_error"]
+    for rows in (frame, frame.convert_dtypes(), X.astype(object)):
+        found = rf.compare(rows, y, ["random"], **options).rows[0]["kernel_error"]
+        assert found == pytest.approx(wanted)
+        assert rf.tune(rows, y, gammas=[0.1], Cs=[1], random_state=0).gamma == 0.1
+    holed = frame.convert_dtypes()
+    holed.loc[3, "b"] = pd.NA
+    with pytest.raises(ValueError, match="Input X contains NaN at row 3, column 1"):
+        rf.compare(holed, y, ["random"], **options)
+
+
+def test_dates_are_for_a_table_encoder() -> None:
+    """The error was numpy's or Python's own."""
+    frame = pd.DataFrame({"a": np.arange(60.0), "when": pd.Timestamp("2020-01-01")})
+    y = np.arange(60) % 2
+    model = rf.RidgeClassifier().fit(frame.assign(when=0.0), y)
+    for call in (
+        lambda: rf.compare(frame, y, ["random"], n_components=5),
+        lambda: rf.RidgeClassifier().fit(frame, y),
+        lambda: rf.RandomFeatures(5).fit(frame),
+        lambda: model.predict(frame),
+    ):
+        with pytest.raises(ValueError, match=r"a column of dates: put rfcdask.TableEncoder\(\)"):
+            call()
+    make_pipeline(rf.TableEncoder(), rf.RidgeClassifier()).fit(frame, y).score(frame, y)
+
+
+def test_a_method_or_size_given_twice_is_measured_once() -> None:
+    """They were taken for repeats, of which nothing varies."""
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    found = rf.compare(X, X[:, 0] > 0, ["random", "random"], n_components=[5, 5], random_state=0)
+    assert len(found.rows) == 1
+    assert "accuracy_spread" not in found.rows[0]

@@ -322,3 +322,59 @@ def test_scores_are_those_of_the_labels_that_are_named() -> None:
     two = da.stack([1 - shares[:, 0], shares[:, 0]], axis=1).rechunk((20, 2))
     with pytest.raises(ValueError, match="two columns: give that of pos_label=0 alone"):
         rf.metrics.average_precision_score(y % 2, two, pos_label=0)
+
+
+def test_only_scores_are_lazy() -> None:
+    """The labels were in memory, and the error was a StopIteration."""
+    rng = np.random.default_rng(0)
+    y, p = rng.integers(0, 2, 50), rng.random(50)
+    lazy = da.from_array(p, chunks=13)
+    for name in ("roc_auc_score", "average_precision_score", "log_loss", "brier_score_loss"):
+        found = getattr(rf.metrics, name)(y, lazy)
+        np.testing.assert_allclose(found, getattr(sklearn.metrics, name)(y, p), rtol=1e-12)
+
+
+def test_one_score_for_three_classes_is_refused() -> None:
+    """It was taken for that of the last class."""
+    y, p = np.arange(30) % 3, da.from_array(np.linspace(0, 1, 30), chunks=7)
+    with pytest.raises(ValueError, match=r"y_score has 1 column\(s\) and y_true 3 classes"):
+        rf.metrics.roc_auc_score(y, p, multi_class="ovr")
+    with pytest.raises(ValueError, match=r"y_score has 1 column\(s\) and y_true 3 classes"):
+        rf.metrics.average_precision_score(y, p)
+
+
+@pytest.mark.filterwarnings("ignore:R.2 score is not well-defined")
+@pytest.mark.parametrize("rows", [1, 6])
+@pytest.mark.parametrize("multioutput", ["raw_values", "uniform_average", "variance_weighted"])
+def test_r2_of_targets_that_never_change(rows: int, multioutput: str) -> None:
+    """`force_finite` was a TypeError, and R2 of one row 0 or 1 instead of NaN."""
+    y = np.column_stack([np.full(rows, 2.0), np.full(rows, 3.0), np.arange(rows)])
+    predicted = y + np.array([0.0, 1.0, 0.5])
+    for finite in (True, False):
+        options: dict[str, Any] = {"force_finite": finite, "multioutput": multioutput}
+        with np.errstate(invalid="ignore", divide="ignore"):
+            wanted = sklearn.metrics.r2_score(y, predicted, **options)
+            found = rf.metrics.r2_score(da.from_array(y, chunks=(4, -1)), predicted, **options)
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+def test_labels_that_are_pythons_own_numbers() -> None:
+    """As of a frame of several types; scikit-learn calls them unknown."""
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    for y in (X[:, 0] > 0, (X[:, 0] > 0).astype(int)):
+        model, objects = rf.RidgeClassifier().fit(X, y), y.astype(object)
+        assert rf.metrics.evaluate(model, X, objects).values == (
+            rf.metrics.evaluate(model, X, y).values
+        )
+        lazy = da.from_array(objects, chunks=13)
+        assert rf.metrics.accuracy_score(lazy, model.predict(X)) == model.score(X, objects)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")
+def test_a_class_without_rows_weighs_nothing() -> None:
+    """The weighted mean was NaN."""
+    rng = np.random.default_rng(0)
+    y, p = rng.integers(0, 2, 50), rng.dirichlet(np.ones(3), 50)
+    options: dict[str, Any] = {"multi_class": "ovr", "average": "weighted", "labels": [0, 1, 2]}
+    found = rf.metrics.roc_auc_score(da.from_array(y, chunks=13), p, **options)
+    assert found == pytest.approx(sklearn.metrics.roc_auc_score(y, p, **options), rel=1e-12)

@@ -335,3 +335,32 @@ def test_names_that_scikit_learn_does_not_see(
         np.testing.assert_allclose(call(given(frame, names[::-1])), expected, rtol=1e-9, atol=1e-12)
         with pytest.raises(DataError, match="is missing from X"):
             call(given(frame, names[:2]))
+
+
+@pytest.mark.parametrize("fitted", [pd.DataFrame, np.asarray])
+def test_counted_columns_in_another_order_are_refused(fitted: Any) -> None:
+    """They were taken by position, each for another one."""
+    X = np.random.default_rng(0).normal(size=(80, 3))
+    frame = pd.DataFrame(X)
+    for model in (rf.RidgeClassifier(), rf.PCA(2), rf.RandomFeatures(4, random_state=0)):
+        found: Any = model.fit(fitted(X), X[:, 0] > 0)
+        call = getattr(found, "decision_function", None) or found.transform
+        np.testing.assert_allclose(call(frame), call(X), rtol=1e-9, atol=1e-12)
+        with pytest.raises(ValueError, match=r"columns of X are counted 2, 0, 1, and .*to_numpy"):
+            call(frame[[2, 0, 1]])
+        call(frame[[2, 0, 1]].to_numpy())
+        call(frame.set_axis([2019, 2020, 2021], axis=1))
+
+
+def test_a_label_that_is_the_place_of_one_column_and_the_name_of_another(tmp_path: Path) -> None:
+    """The place was taken, though the column had that name."""
+    table = pd.DataFrame({"1": [0.5, 1, 2], "2": [3.5, 4, 5], "0": [*"pqp"]})
+    table.to_parquet(tmp_path / "t.parquet")
+    for source in (tmp_path / "t.parquet", table, table.set_axis([1, 2, 0], axis=1)):
+        with pytest.raises(DataError, match=r"label=0 is .*label=-3 for .* label=-1 for the"):
+            rf.ingest(source, tmp_path / "s", label=0, overwrite=True)
+        for label, name in ((-3, "1"), (-1, "0"), ("0", "0"), ("1", "1")):
+            found = rf.ingest(source, tmp_path / "s", label=label, overwrite=True)
+            assert found.attrs["label_name"] == name
+    counted = pd.DataFrame(np.arange(9.0).reshape(3, 3))
+    assert rf.ingest(counted, tmp_path / "c", label=1).attrs["label_name"] == "1"
