@@ -235,8 +235,8 @@ def _check_shown(state: dict[str, Any]) -> None:
     for key in ("error_path_", "refine_path_"):
         path = state.get(key, ())
         path = () if path is None and key == "refine_path_" else path
-        sides = {_n_numbers(part) for part in path} if isinstance(path, tuple) else {None}
-        if len(sides) > 1 or (key == "error_path_" and 0 in sides) or None in sides:
+        sides = [_n_numbers(part) for part in path] if isinstance(path, tuple) else [None]
+        if None in sides or (key == "error_path_" and sides[:1] == [0]):
             raise ValueError(f"{key} is no path of errors")
     if "moments_" in state and not hasattr(state["moments_"], "rows"):
         raise ValueError("moments_ are no moments")
