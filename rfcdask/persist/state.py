@@ -224,21 +224,34 @@ def checked_steps(steps: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
 
 def _check_shown(state: dict[str, Any]) -> None:
     """Refuse what is only shown, where showing it would fail."""
-    history = state.get("history_", [{"epoch": 0, "loss": 0}])
-    if not (isinstance(history, list) and history and all(map(_is_epoch, history))):
-        raise ValueError("history_ is no list of what each epoch gave")
+    for key, names in ("history_", ("epoch", "loss")), ("path_", ("alpha", "held_out_error")):
+        listed = state.get(key, [dict.fromkeys(names, 0)])
+        whole = isinstance(listed, list) and all(_has_numbers(entry, names) for entry in listed)
+        if not whole or (key == "history_" and not listed):
+            raise ValueError(f"{key} is no list of what each {names[0]} gave")
     for key in ("n_iter_", "alpha_") if "history_" in state else ():
         if type(state.get(key)) not in (int, float):
             raise ValueError(f"{key} is {state.get(key)!r}")
-    if not isinstance(state.get("error_path_", ()), tuple):
-        raise ValueError("error_path_ is no path of errors")
+    for key in ("error_path_", "refine_path_"):
+        path = state.get(key, ())
+        path = () if path is None and key == "refine_path_" else path
+        sides = [_n_numbers(part) for part in path] if isinstance(path, tuple) else [None]
+        if None in sides or (key == "error_path_" and sides[:1] == [0]):
+            raise ValueError(f"{key} is no path of errors")
+    if "moments_" in state and not hasattr(state["moments_"], "rows"):
+        raise ValueError("moments_ are no moments")
     ratio = state.get("explained_variance_ratio_", np.zeros(1))
     if not isinstance(ratio, np.ndarray) or ratio.ndim != 1 or ratio.dtype.kind != "f":
         raise ValueError("explained_variance_ratio_ is no list of numbers")
 
 
-def _is_epoch(entry: Any) -> bool:
-    known = [entry.get(key) for key in ("epoch", "loss")] if isinstance(entry, dict) else [None]
+def _n_numbers(part: Any) -> int | None:
+    plain = isinstance(part, np.ndarray) and part.ndim == 1 and part.dtype.kind in "iuf"
+    return len(part) if plain else None
+
+
+def _has_numbers(entry: Any, names: Collection[str]) -> bool:
+    known = [entry.get(name) for name in names] if isinstance(entry, dict) else [None]
     return all(type(value) in (int, float) for value in known)
 
 

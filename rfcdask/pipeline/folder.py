@@ -36,8 +36,8 @@ FORMAT = 1
 """Raised when a run that was begun by an older version cannot be gone on with."""
 RESULTS_FORMAT = 1
 """That of results.json, which ``rfcdask compare`` writes too."""
-MOST_COMPARED = 1000
-"""Maps in a comparison that is shown; real ones have some dozens."""
+MOST_SHOWN = {"maps": 1000, "methods": 100, "points": 10_000}
+"""In a report, where each is drawn; real ones have some dozens, some ten, and 1000."""
 LOCK = ".lock"
 _PART = rf"(\.\w+)?({re.escape(PARTIAL)}|\.part)"
 """How names of half written files, and of folders to be removed, end; in earlier versions too."""
@@ -406,12 +406,15 @@ def read_results(path: Path) -> dict[str, object]:
             f"{path} does not hold results: give the results.json of 'rfcdask run' or the file of "
             "'rfcdask compare --out'."
         )
-    rows = found.get("comparison")
-    if isinstance(rows, list) and len(rows) > MOST_COMPARED:  # each has its row, points and tips
-        raise ValueError(
-            f"{path} compares {len(rows):,} maps, and at most {MOST_COMPARED:,} are shown: leave "
-            "some out."
-        )
+    parts = [found.get(key) for key in ("comparison", "points")]
+    rows, points = (part if isinstance(part, list) else [] for part in parts)
+    methods = {str(row.get("method")) for row in rows if isinstance(row, dict)}
+    for listed, what in (rows, "maps"), (methods, "methods"), (points, "points"):
+        if len(listed) > MOST_SHOWN[what]:
+            raise ValueError(
+                f"{path} has {len(listed):,} {what}, and at most {MOST_SHOWN[what]:,} are shown: "
+                "leave some out."
+            )
     if number > RESULTS_FORMAT:
         raise ValueError(
             f"{path} has format {number}, this version reads {RESULTS_FORMAT}: update rfcdask."

@@ -182,6 +182,9 @@ def test_classes_that_could_not_be_loaded_are_not_saved(
     assert list(tmp_path.iterdir()) == []
 
 
+PATH = ("sizes", "sampled", "heldout")
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -190,9 +193,16 @@ def test_classes_that_could_not_be_loaded_are_not_saved(
         ("history_", {"strings": ["a"]}),
         ("history_", {"value": [{"items": [["epoch", 1.0]]}]}),
         ("history_", {"value": [{"items": [["epoch", [1.0]], ["loss", 1.0]]}] * 2}),
+        ("moments_", {"value": "x"}),
+        ("path_", {"value": 3}),
+        ("path_", {"value": ["x"]}),
+        ("path_", {"value": [{"items": [["alpha", 1.0]]}]}),
         ("n_iter_", {"value": None}),
         ("alpha_", {"value": "x"}),
         ("error_path_", {"value": 3}),
+        ("error_path_", {"tuple": "ErrorPath", "fields": {k: {"value": "x"} for k in PATH}}),
+        ("error_path_", {"tuple": "ErrorPath", "fields": {k: {"strings": ["x"]} for k in PATH}}),
+        ("refine_path_", {"value": 3}),
         ("explained_variance_ratio_", {"value": None}),
         ("explained_variance_ratio_", {"strings": ["a"]}),
         ("gamma_", {"value": 10**30}),
@@ -202,10 +212,12 @@ def test_what_is_only_shown_is_looked_at_too(tmp_path: Path, key: str, value: An
     X = np.random.default_rng(0).normal(size=(60, 3))
     few = {"n_candidates": 20, "n_rows": 40, "refine": 0, "random_state": 0}
     learner = rf.SGDClassifier(epochs=1, random_state=0)
+    chosen = rf.CompressedFeatures(4, **few)
     model: Any = {
         **dict.fromkeys(("history_", "n_iter_", "alpha_"), learner),
-        "error_path_": rf.CompressedFeatures(4, **few),
+        **dict.fromkeys(("error_path_", "refine_path_"), chosen),
         "explained_variance_ratio_": rf.PCA(2),
+        **dict.fromkeys(("moments_", "path_"), rf.Ridge()),
         "gamma_": rf.JLFeatures(4, random_state=0),
     }[key]
     rf.save(model.fit(X, X[:, 0] > 0), tmp_path / "model")

@@ -94,7 +94,9 @@ def _delimiter(path: str, lines: list[str]) -> str:
     # Numbers may have commas, which are not those of the header, and text and names have blanks.
     heads = {mark: len(next(iter(_rows(lines[:1], mark)), [])) for mark in DELIMITERS}
     fits = {mark: heads[mark] == counts[mark] > 1 for mark in DELIMITERS}
-    best = max(counts, key=lambda mark: (fits[mark], counts[mark] > 1, mark != " ", counts[mark]))
+    # Marks within quoted text leave half of its quotes in a field; a blank divides words of any.
+    cuts = {m: m == " " or any(f.count('"') % 2 for r in _rows(lines, m) for f in r) for m in fits}
+    best = max(counts, key=lambda m: (fits[m], counts[m] > 1, not cuts[m], counts[m]))
     if counts[best] < 2:
         raise DataError(
             f"{path}, line 1: no delimiter was found among {DELIMITERS}: pass delimiter=."

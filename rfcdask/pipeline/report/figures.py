@@ -156,7 +156,8 @@ def _values(row: Measured, here: Sequence[Measured], tested: int, metric: Metric
 
 def _least(values: Sequence[float | None], room: float = 1.0) -> list[float]:
     known = [value for value in values if value is not None]
-    return [value for value in known if value <= min(known) * room]
+    most = min(known, default=0.0) * room
+    return [value for value in known if value <= most]
 
 
 def _marked(

@@ -106,6 +106,9 @@ def test_which_line_is_a_header(text: str, header: bool, tmp_path: Path) -> None
         ("first name,last name,y\nJo A,Bo B,1\nJo A,Bo B,0\n", ("first name", "last name", "y")),
         ("a b c\n1,5 2 3\n2,5 3 4\n", ("a", "b", "c")),
         ("one two three\n1 2\n3 4\n", ("one", "two", "three")),
+        ('"n" "a, b" "y"\n1 "x, y" 1\n2 "z, w" 0\n', ("n", "a, b", "y")),  # of R
+        ('1 "x, y" 1\n2 "z, w" 0\n', ("0", "1", "2")),
+        ('a,b\n"5"" x",1\n"6"" x",2\n', ("a", "b")),
     ],
 )
 def test_commas_in_numbers_and_blanks_in_names_divide_no_columns(tmp_path, text, names):

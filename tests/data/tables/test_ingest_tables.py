@@ -500,17 +500,18 @@ def test_periods_are_no_dates(kind: str) -> None:
         encoder.transform(pd.DataFrame({"d": days.to_period("D").to_timestamp()}))
 
 
-@pytest.mark.parametrize("number", ["{:.2f}", "{:,.0f}"])
-def test_numbers_with_commas_are_no_levels_in_silence(tmp_path: Path, number: str) -> None:
+@pytest.mark.parametrize("group", ["", ".", "'", " ", "\u00a0", "\u202f", ","])
+def test_numbers_with_commas_are_no_levels_in_silence(tmp_path: Path, group: str) -> None:
     """Each became a column of its own, and only the printed store told."""
     values = 1000.0 + np.arange(40) * 777
-    texts = [number.format(v) for v in values]
-    texts = [text.replace(".", ",") for text in texts]
+    texts = [f"{v:,.0f}".replace(",", group) for v in values]
+    texts = texts if group == "," else [f"{text},50" for text in texts]
     path, dest = tmp_path / "a.csv", tmp_path / "a.zarr"
     rows = [f"{text};{i % 2}" for i, text in enumerate(texts)]
     path.write_text("\n".join(["price;y", *rows]), encoding="utf-8")
     with pytest.raises(DataError, match=r"column 'price' holds numbers with commas \(write them"):
         rf.ingest(path, dest, label="y")
     assert rf.ingest(path, dest, label="y", columns={"price": "category"}).shape[1] > 2
-    path.write_text("\n".join(["price;y", *rows]).replace(",", ""), encoding="utf-8")
+    plain = "\n".join(["price;y", *rows]).replace(",", "")
+    path.write_text(plain.replace(group, ""), encoding="utf-8")
     assert rf.ingest(path, dest, label="y", overwrite=True).columns == ["price"]

@@ -306,11 +306,20 @@ def test_results_that_were_edited_are_named(part: str, value: Any, tmp_path: Pat
     assert not (tmp_path / "page.html").exists()
 
 
-def test_results_of_very_many_maps_are_not_shown(tmp_path: Path) -> None:
-    """A file of 1 MB with 8000 of them was drawn for minutes."""
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"comparison": [samples.row("random", n_features=n) for n in range(1001)]}, "1,001 maps"),
+        ({"comparison": [samples.row(f"m{n}") for n in range(101)]}, "101 methods"),
+        ({"points": [[n, n] for n in range(10_001)]}, "10,001 points"),
+    ],
+)
+def test_results_of_very_much_to_draw_are_not_shown(
+    changed: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    """Files below 1 MB were drawn for minutes."""
     many = tmp_path / "results.json"
-    rows = [samples.row("random", n_features=n + 1) for n in range(1001)]
-    many.write_text(json.dumps(samples.results(comparison=rows)), encoding="utf-8")
+    many.write_text(json.dumps(samples.results(**changed)), encoding="utf-8")
     found = CliRunner().invoke(main, ["report", str(many), str(tmp_path / "page.html")])
     assert found.exit_code == 2
-    assert f"{many} compares 1,001 maps, and at most 1,000 are shown" in found.output
+    assert f"{many} has {said}, and at most " in found.output
