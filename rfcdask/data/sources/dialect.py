@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from codecs import BOM_UTF8
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,12 +15,13 @@ from rfcdask.persist.untrusted import faults_as
 
 READ_BYTES = PIECE_BYTES
 """No line of a table is longer."""
-DELIMITERS = ("\t", ";", "|", ",", " ")
+DELIMITERS = (",", "\t", ";", "|", " ")
 SAMPLE_BYTES = 2**18
 SAMPLE_LINES = 20
 WIDEST = 100_000
 """Most columns of a table: each is a column of its own to pyarrow."""
 _MISSING_NAMES = {"", "na", "n/a", "nan", "null", "none", "?", "-"}
+_DECIMAL = re.compile(r"\s*[-+]?\d+,\d+\s*")
 _BLANKS = " \t\n\r\x0b\x0c"
 """Those of ASCII: a line of others, such as that of HTML, is no blank line to pyarrow."""
 
@@ -96,6 +98,9 @@ def _delimiter(path: str, lines: list[str]) -> str:
     fits = {mark: heads[mark] == counts[mark] > 1 for mark in DELIMITERS}
     # Marks within quoted text leave half of its quotes in a field; a blank divides words of any.
     cuts = {m: m == " " or any(f.count('"') % 2 for r in _rows(lines, m) for f in r) for m in fits}
+    parts = [field for row in _rows(lines, ";")[1:] for field in row if "," in field]
+    if counts[";"] > 1 and parts and all(map(_DECIMAL.fullmatch, parts)):
+        cuts[","] = True
     best = max(counts, key=lambda m: (fits[m], counts[m] > 1, not cuts[m], counts[m]))
     if counts[best] < 2:
         raise DataError(

@@ -103,6 +103,8 @@ def test_which_line_is_a_header(text: str, header: bool, tmp_path: Path) -> None
         ("a;b;c\n1,5;2,5;0\n2,5;2,5;1\n", ("a", "b", "c")),
         ("1,5;2,5;0\n2,5;2,5;1\n", ("0", "1", "2")),
         ("city,n\nNew York,5\nLos Angeles,6\n", ("city", "n")),
+        ("a|b,1,2\nc|d,2,2\n", ("0", "1", "2")),
+        ("x;y,1,5\nz;y,2,5\n", ("0", "1", "2")),
         ("first name,last name,y\nJo A,Bo B,1\nJo A,Bo B,0\n", ("first name", "last name", "y")),
         ("a b c\n1,5 2 3\n2,5 3 4\n", ("a", "b", "c")),
         ("one two three\n1 2\n3 4\n", ("one", "two", "three")),
