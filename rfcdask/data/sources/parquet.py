@@ -266,7 +266,7 @@ def _open(path: str, as_dictionary: Sequence[str] = (), metadata: Any = None) ->
             opened, pages = None, CheckedPages(OSFile(path), path)
         file = parquet.ParquetFile(pages, **given)
         file.pages = pages
-        file.opened = opened  # an archive around the file is open as long as its file system is
+        file.opened = opened  # fsspec wants it kept while what it opened is read
         return file
 
 
