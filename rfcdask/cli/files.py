@@ -86,9 +86,9 @@ def _read_by(inputs: tuple[str, ...], target: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _writing(dest: str, overwrite: bool) -> Iterator[Path]:
+def _writing(dest: str, overwrite: bool, *inputs: str) -> Iterator[Path]:
     """Keep others out of a destination, and yield where it leads if it is a link."""
-    target = follow_link(require_free(dest, overwrite))
+    target = follow_link(require_free(dest, overwrite, *inputs))
     refusal = FileExistsError(f"another process is writing {dest}: wait for it.")
     with files.disk_errors(dest):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -136,14 +136,19 @@ def whole_store(dest: str, overwrite: bool, *inputs: str) -> Iterator[str]:
     if store_state(target) is False:  # begun by rfcdask.ingest in Python
         yield dest
         return
-    require_free(dest, overwrite, *inputs)
-    if target.exists() and not (target / "zarr.json").is_file():
-        raise FileExistsError(f"{dest} is no store: remove it, or choose another destination.")
-    files.require_movable(follow_link(target))
-    work = unfinished(target)
-    on_interrupt(f"Interrupted: call the same command again to go on; {work} keeps what is done.")
-    yield str(work)
-    move_into_place(work, target)
+    with _writing(dest, overwrite, *inputs) as place:
+        if place.exists() and not (place / "zarr.json").is_file():
+            raise FileExistsError(f"{dest} is no store: remove it, or choose another destination.")
+        files.require_movable(place)
+        work = unfinished(target)
+        if store_state(work):  # killed before it took its name; what was asked is not known now
+            from rfcdask.data.location import Location
+
+            Location.of(work).delete(last="zarr.json")
+        said = f"Interrupted: call the same command again to go on; {work} keeps what is done."
+        on_interrupt(said)
+        yield str(work)
+        move_into_place(work, target)
 
 
 def move_into_place(work: Path, target: Path) -> None:

@@ -192,6 +192,27 @@ def test_two_writers_of_predictions_do_not_mix(
     assert "another process is writing one.zarr" in second[0].stderr
 
 
+def test_a_store_that_was_killed_before_it_had_its_name_is_made_again(
+    call: Any, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is it touched by a second command while the first gives it its name."""
+    second = []
+
+    def kill(*_: Any) -> None:
+        second.append(call("ingest", "data.csv", "named.zarr", "-q"))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as killed:
+        killed.setattr("rfcdask.cli.files.move_into_place", kill)
+        done = call("ingest", "data.csv", "named.zarr", "-q")
+    assert "call the same command again" in done.stderr
+    assert "another process is writing named.zarr" in second[0].stderr
+    done = call("ingest", "data.csv", "named.zarr", "-q")
+    assert done.exit_code == 0, done.stderr
+    assert rf.open_dataset(files / "named.zarr").shape[0] == 600
+    assert not (files / "named.zarr.unfinished").exists()
+
+
 def test_names_of_classes_are_read_back_as_they_are(tmp_path: Path) -> None:
     names = ["a,b", "c\nd", 'e"f', "g\rh", "i\r\nj", " k ", "=1+1", "\r\n", ""]
     with open(tmp_path / "a.csv", "w", encoding="utf-8", newline="") as file:
