@@ -169,7 +169,8 @@ class RunFolder:
     def _is_half(self, name: str) -> bool:
         """Tell what a killed process left half written, or half removed, from files of others."""
         own = "|".join(re.escape(part.name) for part in (*self._files, *self._folders))
-        return re.fullmatch(f"({own}){_PART}", name) is not None
+        beside = rf"\.({own})(\.lock|-[0-9a-f]{{8}}(-old)?)"  # of an ingest, and of a saved model
+        return re.fullmatch(f"({own}){_PART}|{beside}", name) is not None
 
     def refuse(self) -> None:
         """Let the corrected command begin here, with the store where that is the same still."""

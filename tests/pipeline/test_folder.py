@@ -78,8 +78,10 @@ def test_clearing_leaves_what_is_not_of_the_run(tmp_path: Path) -> None:
         (tmp_path / mine).write_text("mine")
     for half in ("results.json.abc.part", "run.json.partial", "data.zarr.0123abcd.partial"):
         (tmp_path / half).write_text("x")
+    for beside in (".data.zarr.lock", ".training.npz.lock", ".model-0123abcd", ".model-old"):
+        (tmp_path / beside).write_text("of a killed ingest or save")
     folder.clear()
-    kept = {"notes.txt", "film.part", "x.json.partial", "data.zarr.film.part.old"}
+    kept = {"notes.txt", "film.part", "x.json.partial", "data.zarr.film.part.old", ".model-old"}
     assert {item.name for item in tmp_path.iterdir()} == kept
     with pytest.raises(RunExistsError, match="no folder of a run"):
         folder.require_free(overwrite=True)
