@@ -226,7 +226,9 @@ def ingest(
         if overwrite and not final.is_local:
             _require_other_place(final, rows)
         request = IngestRequest(redacted(rows.identity()), options)
-        if found_finished(location, request, overwrite=overwrite):
+        with destination_errors(location):
+            finished = found_finished(location, request, overwrite=overwrite)
+        if finished:
             return open_location(location)
         with destination_errors(location):
             drawn = shuffle or project is not None
@@ -243,8 +245,8 @@ def ingest(
                 write_blocks(plan, rows, survey, progress, client)
         with destination_errors(location):
             finish(plan, rows, survey, request, seed, files)
-        if location != final:
-            replace_folder(Path(location.url), Path(final.url))
+            if location != final:
+                replace_folder(Path(location.url), Path(final.url))
     return open_location(final)
 
 

@@ -73,6 +73,23 @@ def test_a_full_disk_keeps_what_was_written(tmp_path):
     assert tree_bytes(dest) == tree_bytes(tmp_path / "calm.zarr")
 
 
+def test_a_disk_that_is_full_when_a_store_is_replaced_keeps_the_old_one(tmp_path, monkeypatch):
+    """Some file systems say so no earlier than when bytes are brought to the disk."""
+    dest = tmp_path / "a.zarr"
+    rf.ingest(np.eye(3), dest)
+
+    def full(folder):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as then:
+        then.setattr("rfcdask.persist.files.sync_all", full)
+        with pytest.raises(DataError, match="run the same ingest again"):
+            rf.ingest(np.eye(4), dest, overwrite=True)
+    assert rf.open_dataset(dest).shape == (3, 3)
+    assert rf.ingest(np.eye(4), dest, overwrite=True).shape == (4, 4)
+    assert os.listdir(tmp_path) == ["a.zarr"]
+
+
 def test_a_disk_that_is_too_small_is_noticed_before_the_work(tmp_path, monkeypatch):
     from rfcdask.data.location import Location
 
