@@ -141,6 +141,7 @@ def whole_store(dest: str, overwrite: bool, *inputs: str) -> Iterator[str]:
             raise FileExistsError(f"{dest} is no store: remove it, or choose another destination.")
         files.require_movable(place)
         work = unfinished(target)
+        files.refuse_links(work)
         if store_state(work):  # killed before it took its name; what was asked is not known now
             from rfcdask.data.location import Location
 

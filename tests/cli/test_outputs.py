@@ -213,6 +213,19 @@ def test_a_store_that_was_killed_before_it_had_its_name_is_made_again(
     assert not (files / "named.zarr.unfinished").exists()
 
 
+@pytest.mark.parametrize("overwrite", [(), ("--overwrite",)])
+def test_a_store_is_not_written_through_a_link_beside_it(
+    call: Any, files: Path, store: Path, overwrite: tuple[str, ...]
+) -> None:
+    link = files / "linked.zarr.unfinished"
+    link.symlink_to(store)
+    done = call("ingest", "data.csv", "linked.zarr", "-q", *overwrite)
+    link.unlink()
+    assert done.exit_code == 2
+    assert "nothing is written through one" in done.stderr
+    assert rf.open_dataset(store).shape[0] == 600
+
+
 def test_names_of_classes_are_read_back_as_they_are(tmp_path: Path) -> None:
     names = ["a,b", "c\nd", 'e"f', "g\rh", "i\r\nj", " k ", "=1+1", "\r\n", ""]
     with open(tmp_path / "a.csv", "w", encoding="utf-8", newline="") as file:
