@@ -270,6 +270,8 @@ def _find(source: str | None, folder: RunFolder) -> None:
 @contextmanager
 def _working_in(folder: RunFolder, progress: Any) -> Iterator[None]:
     """Make the folder and keep others out; one that does not stay is not left for nothing."""
+    if folder.path.is_symlink():
+        raise OtherRunError(f"{folder.path} is a link, and a run writes through none: remove it.")
     shown = {} if progress is None else {"rfcdask.progress": progress}
     with disk_errors(folder.path), dask.config.set(shown):
         is_new = not folder.final.exists()

@@ -112,6 +112,19 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     }
 
 
+def test_a_link_beside_a_model_leads_to_no_other_run(tmp_path: Path) -> None:
+    """A run that it leads to would be gone on with, or cleared away to begin anew."""
+    other = RunFolder(tmp_path / "other")
+    other.maps.mkdir(parents=True)
+    write_json(other.begun, MARKED)
+    (tmp_path / "model.unfinished").symlink_to(other.path)
+    np.save(tmp_path / "a.npy", np.eye(30))
+    asked = {"settings": {"learner": "none", "label": False}, "overwrite": True}
+    with pytest.raises(OtherRunError, match="is a link"):
+        fit_model(tmp_path / "a.npy", tmp_path / "model", **asked)
+    assert {item.name for item in other.path.iterdir()} == {"maps", "run.json"}
+
+
 def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     with (
