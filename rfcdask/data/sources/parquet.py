@@ -30,7 +30,7 @@ from rfcdask.persist.chunks import check_expansion
 from rfcdask.persist.untrusted import require_plain
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
-_TEXTS = ("string", "large_string", "binary", "large_binary")
+_TEXTS = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
 _HELD_BYTES = 8 * BATCH_BYTES
 """Most bytes of rows that are read at once, as far as a file tells their size."""
 
@@ -334,9 +334,8 @@ def _is_label(kind: Any) -> bool:
 
     if pa.types.is_dictionary(kind):
         return _is_label(kind.value_type)
-    text = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
     fixed = pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind)
-    return numpy_type(kind) is not None or fixed or str(kind) in text
+    return numpy_type(kind) is not None or fixed or str(kind) in _TEXTS
 
 
 def numpy_type(kind: Any) -> np.dtype[Any] | None:

@@ -394,7 +394,9 @@ def test_more_columns_than_memory_has_room_for(tmp_path):
     assert rf.ingest(tmp_path / f"{10**7}.npz", store, label=False).shape == (4, 10**7)
 
 
-@pytest.mark.parametrize("kind", ["string", "large_string", "binary", "dictionary"])
+@pytest.mark.parametrize(
+    "kind", ["string", "large_string", "string_view", "binary", "binary_view", "dictionary"]
+)
 def test_texts_that_a_parquet_file_has_once_are_not_all_written_out_at_once(tmp_path, kind):
     import pyarrow as pa
     from pyarrow import parquet
