@@ -163,8 +163,8 @@ class NpyRows:
 
 def _map_file(name: str, shown: str) -> Any:
     with faults_of(shown, ".npy file of numbers or text"), open(name, "rb") as file:
-        _npy_bytes(file)
-        return np.lib.format.open_memmap(name, mode="r")  # refuses Python objects
+        _npy_bytes(file, shown)
+        return np.lib.format.open_memmap(name, mode="r")
 
 
 @dataclass(frozen=True)
@@ -202,8 +202,7 @@ class NpzMember(Handle):
                     f"{self.name} unpacks to {info.file_size:,} bytes, and {free:,} are free in "
                     f"{self.folder}: set TMPDIR to a folder with room, or write it as .npy."
                 )
-            with archive.open(info) as packed:
-                declared = _npy_bytes(packed)
+            declared = _npy_bytes(archive.open(info), self.name)
             if info.file_size < declared or info.file_size > declared + NPY_HEADER:
                 raise ValueError(f"{declared:,} bytes are declared, {info.file_size:,} are there")
             with archive.open(info) as packed:
@@ -243,11 +242,10 @@ class CsrFile(Handle):
     def _matrix(self) -> CSR:
         more = self.folder, self.opened
         parts = {name: NpzMember(self.archive, name, *more).get() for name in self.MEMBERS}
-        with faults_of(self.archive, "sparse matrix"):
-            kind = bytes(parts["format"].reshape(-1)[0]).decode("ascii", "replace")
-        if kind != "csr":
-            raise self.of_other_format(f"{kind!r}")
         with faults_of(self.archive, "CSR matrix"):
+            kind = str(parts["format"].reshape(-1)[:1].astype(str)[0])  # or text, of old scipy
+            if kind != "csr":
+                raise self.of_other_format(f"{kind!r}")
             rows, columns = map(int, parts["shape"])
             values = tuple(parts[name] for name in ("data", "indices", "indptr"))
             matrix: CSR = sparse.csr_matrix(values, shape=(rows, columns), copy=False)
@@ -258,8 +256,8 @@ class CsrFile(Handle):
         return file_facts(self.archive)
 
 
-def _npy_bytes(file: Any) -> int:
-    """Return how many bytes of values the header of a .npy file declares."""
+def _npy_bytes(file: Any, shown: str) -> int:
+    """Return how many bytes of values the header of a .npy file declares; none are objects."""
     head = io.BytesIO(file.read(NPY_HEADER))  # numpy reads as many bytes as a header says it has
     form = np.lib.format
     readers = {(1, 0): form.read_array_header_1_0, (2, 0): form.read_array_header_2_0}
@@ -267,6 +265,8 @@ def _npy_bytes(file: Any) -> int:
     if version not in readers:
         raise ValueError(f"version {version} of the format holds records")
     shape, _, dtype = readers[version](head)
+    if dtype.hasobject:  # as pandas has text
+        raise DataError(f"{shown} holds Python objects: write it with .astype(str) or (float).")
     return math.prod(shape) * int(dtype.itemsize)
 
 

@@ -30,7 +30,7 @@ from rfcdask.persist.chunks import check_expansion
 from rfcdask.persist.untrusted import require_plain
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
-_TEXTS = ("string", "large_string", "binary", "large_binary")
+_TEXTS = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
 _HELD_BYTES = 8 * BATCH_BYTES
 """Most bytes of rows that are read at once, as far as a file tells their size."""
 
@@ -183,12 +183,30 @@ def read_parquet(path: str, columns: list[str], rows: int) -> Iterator[Any]:
         rows = min(rows, max(1, _HELD_BYTES // _row_bytes(file.metadata, schema, columns)))
         counts = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
         groups = [group for group, count in enumerate(counts) if count]  # others have no pages
-        for batch in file.iter_batches(rows, row_groups=groups, columns=columns):
+        for batch in _batches_of(file.iter_batches(rows, row_groups=groups, columns=columns), path):
             found += batch.num_rows
             for part in _small_parts(batch):
                 yield _written_out(part, texts, schema)
         if found != file.metadata.num_rows:
             raise ValueError(f"{file.metadata.num_rows} rows are declared, {found} are there")
+
+
+def _batches_of(batches: Iterator[Any], path: str) -> Iterator[Any]:
+    """Yield batches, but refuse texts that pyarrow cannot give as a dictionary.
+
+    Written out, a small file may hold any amount of these: each may begin as the one before it.
+    """
+    try:
+        yield from batches
+    except (OSError, NotImplementedError) as error:  # pyarrow's own derive from them
+        if "DictAccumulator" not in str(error):
+            raise
+        raise DataError(
+            f"{path} holds text in the encoding DELTA_BYTE_ARRAY or DELTA_LENGTH_BYTE_ARRAY, which "
+            "is not read in parts: write it again without, as pyarrow.parquet.write_table("
+            "pyarrow.parquet.read_table(path), other) or PARQUET_VERSION v1 of DuckDB does, or "
+            "leave such columns out."
+        ) from error
 
 
 def _row_bytes(metadata: Any, schema: Any, columns: list[str]) -> int:
@@ -334,9 +352,8 @@ def _is_label(kind: Any) -> bool:
 
     if pa.types.is_dictionary(kind):
         return _is_label(kind.value_type)
-    text = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
     fixed = pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind)
-    return numpy_type(kind) is not None or fixed or str(kind) in text
+    return numpy_type(kind) is not None or fixed or str(kind) in _TEXTS
 
 
 def numpy_type(kind: Any) -> np.dtype[Any] | None:

@@ -108,7 +108,7 @@ def test_files_of_scipy_are_read(tmp_path):
     assert same_csr(sparse.csr_matrix(stored.X.compute()), X)
     assert stored.y is None
     parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": X.shape}
-    np.savez(tmp_path / "b.npz", **parts, format=b"csr", y=y)
+    np.savez(tmp_path / "b.npz", **parts, format="csr", y=y)  # as scipy before 1.0 wrote it
     both = rf.ingest(tmp_path / "b.npz", tmp_path / "b.zarr", **SMALL)
     np.testing.assert_array_equal(both.y.compute(), y)
     sparse.save_npz(tmp_path / "c.npz", X.tocsc())

@@ -453,3 +453,15 @@ def test_a_delta_table_is_not_read_with_the_rows_that_it_lost(tmp_path: Path) ->
     pd.DataFrame({"a": [1.0, 2.0], "y": [0, 1]}).to_parquet(folder / "part-0.parquet")
     with pytest.raises(DataError, match=r"is a Delta table.*write its rows to a Parquet file"):
         rf.ingest(folder, tmp_path / "o.zarr")
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
+def test_texts_in_an_encoding_that_is_not_read_are_no_damage(encoding: str, tmp_path: Path) -> None:
+    path, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    table = pa.table({"x": np.arange(9.0), "y": ["yes", "no", "no"] * 3})
+    pq.write_table(table, path, use_dictionary=False, column_encoding={"y": encoding})
+    with pytest.raises(DataError, match=f"{encoding}.*not read in parts: write it"):
+        rf.ingest(path, tmp_path / "o.zarr")
+    assert rf.ingest(path, tmp_path / "x.zarr", columns=["x"], label=False).shape == (9, 1)
+    pq.write_table(pq.read_table(path), other)  # the remedy that the message names
+    assert rf.ingest(other, tmp_path / "o.zarr").shape == (9, 1)

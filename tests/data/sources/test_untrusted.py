@@ -222,7 +222,7 @@ def npz(**members: bytes) -> bytes:
     ("content", "words"),
     [
         (npy((10**10, 4), bytes(64)), "no .npy file of numbers or text"),
-        (npy((2, 4), bytes(64), "|O"), "no .npy file of numbers or text"),
+        (npy((2, 4), bytes(64), "|O"), r"a\.npy holds Python objects: write it with .astype"),
         (npy((2, 2), bytes(64), "<f16"), "holds float128"),
         (npy((2, 2), bytes(64))[:40], "no .npy file"),
         (b"\x93NUMPY\x01\x00\x08\x00{'a': (\n", "no .npy file"),
@@ -239,7 +239,7 @@ def test_damaged_npy_files_are_named(tmp_path, content, words):
     [
         (npz(**{"X.npy": npy((10**10, 4), bytes(64))}), "320,000,000,000 bytes are declared, 192"),
         (npz(**{"X.npy": npy((2, 4), bytes(2**24))}), "64 bytes are declared, 16,777,344 are"),
-        (npz(**{"X.npy": npy((2, 4), bytes(64), "|O")}), "no .npy file"),
+        (npz(**{"X.npy": npy((2, 4), bytes(64), "|O")}), r"npz\[X\] holds Python objects: write"),
         (npz(**{"X.npy": npy((2, 4), bytes(64)), "X": b""}), "two arrays of the same name"),
         (b"GIF8" + npz(**{"X.npy": npy((2, 4), bytes(64))}), "does not begin with an array"),
         (npz(**{"X.npy": npy((2, 4), bytes(64))})[:-30], "no .npz archive"),
@@ -394,7 +394,9 @@ def test_more_columns_than_memory_has_room_for(tmp_path):
     assert rf.ingest(tmp_path / f"{10**7}.npz", store, label=False).shape == (4, 10**7)
 
 
-@pytest.mark.parametrize("kind", ["string", "large_string", "binary", "dictionary"])
+@pytest.mark.parametrize(
+    "kind", ["string", "large_string", "string_view", "binary", "binary_view", "dictionary"]
+)
 def test_texts_that_a_parquet_file_has_once_are_not_all_written_out_at_once(tmp_path, kind):
     import pyarrow as pa
     from pyarrow import parquet
