@@ -572,6 +572,7 @@ def test_hashed_levels_have_one_spelling_in_all_formats() -> None:
             [f"1234567890{n}.0" for n in range(9)],
             [1234567890e1 + n for n in range(9)],
         ),
+        "zones": (days.strftime("%Y-%m-%d 00:00:00+00:00").tolist(), days.tz_localize("UTC")),
         "times of a day": ([f"0{n}:30:00" for n in range(9)], [time(n, 30) for n in range(9)]),
     }
     for text, values in spelled.values():
