@@ -19,6 +19,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from fractions import Fraction
 from functools import reduce
 from typing import Any
@@ -42,7 +43,8 @@ NEARLY_ALL = 0.9
 """Text of which more than this share of the values are different is taken for no category."""
 _HASHES = 1024
 _WHOLE = re.compile(r"-?\d+\.0")
-_CLOCK = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(\.0+)?")
+_POWER = re.compile(r"-?\d(\.\d+)?e[-+]\d{1,2}")
+_CLOCK = re.compile(r"(\d{4}-\d\d-\d\d[ T])?(\d\d:\d\d:\d\d)(?:(\.\d*?)0*)?(Z|[+-]\d\d:?\d\d)?")
 _UNIT = 1074
 DAY = 86_400_000_000
 """Microseconds of a day."""
@@ -228,8 +230,11 @@ def summarize(kind: str, column: Any, size: int = SKETCH) -> Summary:
     if kind == "category":
         counted = pc.value_counts(column.drop_null())
         found, counts = (counted.field(part).to_pylist() for part in ("values", "counts"))
-        levels = dict(zip(map(_short_level, found), counts, strict=True))
-        hashes = np.unique(np.array([level_hash(level) for level in found], np.int64))
+        spelled = [plain_level(level) for level in found]
+        levels: dict[str, int] = {}
+        for level, count in zip(map(_short_level, spelled), counts, strict=True):
+            levels[level] = levels.get(level, 0) + count
+        hashes = np.unique(np.array([level_hash(level) for level in spelled], np.int64))
         kept = levels if len(levels) <= MOST_LEVELS else None
         return Summary(kind, rows, present, levels=kept, hashes=hashes[:_HASHES], unit="")
     values = numbers_of(column.drop_null())
@@ -261,8 +266,7 @@ def unit_of(column: Any) -> str:
 def known_places(found: Iterable[str], known: Sequence[str]) -> dict[str, int]:
     """Return where levels are among the known ones, also those of files of another format.
 
-    Arrow has true, 1 and 2024-01-31 00:00:00.000 as the text of what pandas writes to CSV as True,
-    1.0 and 2024-01-31.
+    Records of earlier versions have levels as their source spelled them.
     """
     exact = {level: place for place, level in enumerate(known)}
     alike = {plain_level(level): place for level, place in exact.items()}
@@ -271,11 +275,20 @@ def known_places(found: Iterable[str], known: Sequence[str]) -> dict[str, int]:
 
 
 def plain_level(level: str) -> str:
-    """Return the one spelling of a level that files of several formats spell differently."""
+    """Return the one spelling of a level that files of several formats spell differently.
+
+    Arrow has true, 1, 1.2e+10 and 2024-01-31 00:00:00.000 as the text of what pandas writes to CSV
+    as True, 1.0, 12000000000.0 and 2024-01-31.
+    """
     if level.lower() in ("true", "false"):
         return level.lower()
     if clock := _CLOCK.fullmatch(level):
-        return clock[1] if clock[2] == "00:00:00" else f"{clock[1]} {clock[2]}"
+        day, time, rest, zone = ((part or "").rstrip(" T.") for part in clock.groups())
+        zone = "+00:00" if zone == "Z" else zone[:3] + ":" * bool(zone) + zone[-2:]
+        time += rest + zone
+        return day if day and time == "00:00:00" else f"{day} {time}".strip()
+    if _POWER.fullmatch(level):
+        return f"{Decimal(level):f}"
     return level[:-2] if _WHOLE.fullmatch(level) else level
 
 
