@@ -17,6 +17,7 @@ import dask.config
 from dask.local import get_sync
 from dask.utils import parse_bytes, parse_timedelta
 
+from rfcdask.execution.configuration import MOST_SECONDS, as_number
 from rfcdask.execution.dask_internals import (
     client_with_limit,
     forget_finished_work,
@@ -256,11 +257,7 @@ def size_of_cluster(n_workers: int | None, threads: int | None) -> tuple[int, in
 
 def _checked_memory(limit: str | int | float) -> str | int | float:
     """Return what a worker may use: bytes, a share of the memory, "auto", or 0 for no limit."""
-    try:
-        good = limit == "auto" or parse_bytes(limit) >= 0
-    except (ValueError, TypeError):
-        good = False
-    if not good:
+    if limit != "auto" and as_number(limit, parse_bytes) is None:
         raise ValueError(f"memory_limit={limit!r} is no size such as '2GB'.")
     return limit
 
@@ -349,10 +346,10 @@ def _remote_client(target: Any, security: Any, timeout: str | float) -> Iterator
 
 
 def _seconds(timeout: str | float) -> float:
-    try:
-        return float(parse_timedelta(timeout))
-    except (LookupError, ValueError, TypeError):
-        raise ValueError(f"timeout={timeout!r} is no time such as {TIMEOUT!r}.") from None
+    found = as_number(timeout, parse_timedelta, MOST_SECONDS)
+    if found is None:
+        raise ValueError(f"timeout={timeout!r} is no time such as {TIMEOUT!r}.")
+    return found
 
 
 def _unreachable(address: Any, seconds: float, error: Exception) -> str:
