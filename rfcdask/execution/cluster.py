@@ -51,6 +51,8 @@ class Connection(AbstractContextManager[Any]):
         self._work, self._begun = work, False
 
     def __enter__(self) -> Any:
+        if self._begun:
+            raise RuntimeError("this connection was used before: call rfcdask.connect again.")
         self._begun = True
         return self._work.__enter__()
 
@@ -91,7 +93,8 @@ def connect(
     where : str, path, cluster, client or None, default="local"
         ``"local"`` starts worker processes on this machine; ``"threads"`` uses threads of this
         process and no cluster; an address (``"tcp://host:8786"``, ``"tls://host:8786"``) or the
-        path of a scheduler file goes to a running scheduler, as does a Dask cluster object. None
+        path of a scheduler file goes to a running scheduler, as does a Dask cluster object. A
+        client is used as it is, and is the current one meanwhile. None
         takes the environment variable ``DASK_SCHEDULER_ADDRESS`` or Dask's configuration
         (``scheduler-address``), and ``"local"`` where neither is set.
     n_workers : int, optional
@@ -139,6 +142,7 @@ def _connected(
     target = chosen_scheduler(where)
     with ExitStack() as stack:
         if hasattr(target, "scheduler_info") and hasattr(target, "submit"):  # a client
+            stack.enter_context(target.as_current())
             yield target
         elif isinstance(target, str) and target == "threads":
             yield stack.enter_context(_threads(n_workers, threads_per_worker))

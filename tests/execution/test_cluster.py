@@ -516,6 +516,26 @@ def test_connect_without_with_says_what_to_do() -> None:
         assert client is None
 
 
+def test_a_connection_is_used_once() -> None:
+    connection = rf.connect("threads")
+    with connection:
+        pass
+    with pytest.raises(RuntimeError, match="used before: call rfcdask"):
+        connection.__enter__()
+
+
+def test_a_client_is_the_current_one_meanwhile(running: Path) -> None:
+    with (
+        Client(scheduler_file=str(running)) as other,
+        Client(scheduler_file=str(running), set_as_default=False) as client,
+    ):
+        with rf.connect(client) as given:
+            assert given is current_client() is client
+        with dask.config.set(scheduler="threads"), rf.connect(client):
+            assert current_client() is client
+        assert current_client() is other
+
+
 def test_an_interrupted_start_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     """Closing what has hardly begun fails by itself, and hid Ctrl-C."""
 
