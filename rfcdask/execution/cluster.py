@@ -196,8 +196,8 @@ def share_threads(where: Any, threads: int | None) -> dict[str, Any]:
         workers = max(1, round(threads / CORES_PER_WORKER))
         return {"n_workers": workers, "threads_per_worker": -(-threads // workers)}
     raise ValueError(
-        f"threads={threads} is for work on this machine, but the scheduler {where} has its own "
-        "workers."
+        f"threads={threads} is for work on this machine, but the scheduler {redacted(str(where))} "
+        "has its own workers."
     )
 
 

@@ -29,7 +29,12 @@ from distributed.security import Security
 import rfcdask as rf
 from rfcdask.execution import cluster as cluster_module
 from rfcdask.execution import dask_internals, failures
-from rfcdask.execution.cluster import current_client, local_threads, size_of_cluster
+from rfcdask.execution.cluster import (
+    current_client,
+    local_threads,
+    share_threads,
+    size_of_cluster,
+)
 from rfcdask.execution.configuration import with_progress
 from rfcdask.execution.failures import ClusterLostError, _no_worker_timeout, ask_workers
 from rfcdask.features.compressed import memory_budget
@@ -377,6 +382,11 @@ def test_keys_and_tokens_are_not_shown(where: str, security: Any) -> None:
     shown = "".join(traceback.format_exception(caught.value))
     assert "HIDE-ME" not in shown
     assert "give" in str(caught.value)
+
+
+def test_threads_of_a_scheduler_elsewhere_show_no_password() -> None:
+    with pytest.raises(ValueError, match=r"tcp://\*\*\*@h:1 has its own workers"):
+        share_threads("tcp://me:HIDE-ME@h:1", 2)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "deep"])
