@@ -94,9 +94,8 @@ def connect(
         ``"local"`` starts worker processes on this machine; ``"threads"`` uses threads of this
         process and no cluster; an address (``"tcp://host:8786"``, ``"tls://host:8786"``) or the
         path of a scheduler file goes to a running scheduler, as does a Dask cluster object. A
-        client is used as it is, and is the current one meanwhile. None
-        takes the environment variable ``DASK_SCHEDULER_ADDRESS`` or Dask's configuration
-        (``scheduler-address``), and ``"local"`` where neither is set.
+        client is the current one meanwhile. None takes ``DASK_SCHEDULER_ADDRESS`` of the
+        environment or ``scheduler-address`` of Dask's configuration, else ``"local"``.
     n_workers : int, optional
         Worker processes of a local cluster; by default one for every four cores.
     threads_per_worker : int, optional
@@ -142,6 +141,7 @@ def _connected(
     target = chosen_scheduler(where)
     with ExitStack() as stack:
         if hasattr(target, "scheduler_info") and hasattr(target, "submit"):  # a client
+            stack.callback(_forget_closed_clients)
             stack.enter_context(target.as_current())
             yield target
         elif isinstance(target, str) and target == "threads":
@@ -323,8 +323,11 @@ def _forget_lost_clients() -> None:
     client = current_client()
     if client is not None and client.status == "connecting":
         client.close(timeout=5)
-        client = current_client()
-    if client is None and dask.config.get("scheduler", None) == "dask.distributed":
+    _forget_closed_clients()
+
+
+def _forget_closed_clients() -> None:
+    if current_client() is None and dask.config.get("scheduler", None) == "dask.distributed":
         del dask.config.config["scheduler"]
 
 

@@ -546,6 +546,12 @@ def test_a_client_is_the_current_one_meanwhile(running: Path) -> None:
         assert current_client() is other
 
 
+def test_a_client_that_is_closed_meanwhile_leaves_dask_alone(running: Path) -> None:
+    with rf.connect(Client(scheduler_file=str(running))) as client:
+        client.close()  # as Dask does when its scheduler is gone
+    assert da.ones(3).sum().compute() == 3
+
+
 def test_an_interrupted_start_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     """Closing what has hardly begun fails by itself, and hid Ctrl-C."""
 
