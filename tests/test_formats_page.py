@@ -79,7 +79,9 @@ def test_settings_of_a_run() -> None:
 def test_keys_of_the_configuration() -> None:
     sources = "\n".join(path.read_text() for path in (ROOT / "rfcdask").rglob("*.py"))
     used = set(re.findall(r"config\.get\(\"(rfcdask\.[a-z-]+)\"", sources))
-    used |= {f"rfcdask.{name}" for name in re.findall(r"configured_\w+\(\"([a-z-]+)\"", sources)}
+    used |= {
+        f"rfcdask.{name}" for name in re.findall(r"configured(?:_\w+)?\(\"([a-z-]+)\"", sources)
+    }
     method = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
     table = dict(re.findall(r"^\| `(rfcdask\.[a-z-]+)` \| ([^|]+) \|", method, re.M))
     assert used == set(table)

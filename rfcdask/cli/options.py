@@ -273,10 +273,10 @@ def session(options: dict[str, Any]) -> Iterator[Any]:
 @contextmanager
 def progress_on_stderr() -> Iterator[None]:
     """Show bars on a terminal, lines in a log, nothing with ``--quiet``."""
-    import dask.config
+    from rfcdask.execution.configuration import with_progress
 
     style = "off" if is_quiet() else "auto" if sys.stderr.isatty() else "plain"
-    with dask.config.set({"rfcdask.progress": style}):
+    with with_progress(style):
         yield
 
 

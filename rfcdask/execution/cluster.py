@@ -17,6 +17,7 @@ import dask.config
 from dask.local import get_sync
 from dask.utils import parse_bytes, parse_timedelta
 
+from rfcdask.execution.configuration import MOST_SECONDS, as_number
 from rfcdask.execution.dask_internals import (
     client_with_limit,
     forget_finished_work,
@@ -50,6 +51,8 @@ class Connection(AbstractContextManager[Any]):
         self._work, self._begun = work, False
 
     def __enter__(self) -> Any:
+        if self._begun:
+            raise RuntimeError("this connection was used before: call rfcdask.connect again.")
         self._begun = True
         return self._work.__enter__()
 
@@ -90,9 +93,9 @@ def connect(
     where : str, path, cluster, client or None, default="local"
         ``"local"`` starts worker processes on this machine; ``"threads"`` uses threads of this
         process and no cluster; an address (``"tcp://host:8786"``, ``"tls://host:8786"``) or the
-        path of a scheduler file goes to a running scheduler, as does a Dask cluster object. None
-        takes the environment variable ``DASK_SCHEDULER_ADDRESS`` or Dask's configuration
-        (``scheduler-address``), and ``"local"`` where neither is set.
+        path of a scheduler file goes to a running scheduler, as does a Dask cluster object. A
+        client is the current one meanwhile. None takes ``DASK_SCHEDULER_ADDRESS`` of the
+        environment or ``scheduler-address`` of Dask's configuration, else ``"local"``.
     n_workers : int, optional
         Worker processes of a local cluster; by default one for every four cores.
     threads_per_worker : int, optional
@@ -138,6 +141,8 @@ def _connected(
     target = chosen_scheduler(where)
     with ExitStack() as stack:
         if hasattr(target, "scheduler_info") and hasattr(target, "submit"):  # a client
+            stack.callback(_forget_closed_clients)
+            stack.enter_context(target.as_current())
             yield target
         elif isinstance(target, str) and target == "threads":
             yield stack.enter_context(_threads(n_workers, threads_per_worker))
@@ -191,8 +196,8 @@ def share_threads(where: Any, threads: int | None) -> dict[str, Any]:
         workers = max(1, round(threads / CORES_PER_WORKER))
         return {"n_workers": workers, "threads_per_worker": -(-threads // workers)}
     raise ValueError(
-        f"threads={threads} is for work on this machine, but the scheduler {where} has its own "
-        "workers."
+        f"threads={threads} is for work on this machine, but the scheduler {redacted(str(where))} "
+        "has its own workers."
     )
 
 
@@ -256,11 +261,7 @@ def size_of_cluster(n_workers: int | None, threads: int | None) -> tuple[int, in
 
 def _checked_memory(limit: str | int | float) -> str | int | float:
     """Return what a worker may use: bytes, a share of the memory, "auto", or 0 for no limit."""
-    try:
-        good = limit == "auto" or parse_bytes(limit) >= 0
-    except (ValueError, TypeError):
-        good = False
-    if not good:
+    if limit != "auto" and as_number(limit, parse_bytes) is None:
         raise ValueError(f"memory_limit={limit!r} is no size such as '2GB'.")
     return limit
 
@@ -322,8 +323,11 @@ def _forget_lost_clients() -> None:
     client = current_client()
     if client is not None and client.status == "connecting":
         client.close(timeout=5)
-        client = current_client()
-    if client is None and dask.config.get("scheduler", None) == "dask.distributed":
+    _forget_closed_clients()
+
+
+def _forget_closed_clients() -> None:
+    if current_client() is None and dask.config.get("scheduler", None) == "dask.distributed":
         del dask.config.config["scheduler"]
 
 
@@ -349,10 +353,10 @@ def _remote_client(target: Any, security: Any, timeout: str | float) -> Iterator
 
 
 def _seconds(timeout: str | float) -> float:
-    try:
-        return float(parse_timedelta(timeout))
-    except (LookupError, ValueError, TypeError):
-        raise ValueError(f"timeout={timeout!r} is no time such as {TIMEOUT!r}.") from None
+    found = as_number(timeout, parse_timedelta, MOST_SECONDS)
+    if found is None:
+        raise ValueError(f"timeout={timeout!r} is no time such as {TIMEOUT!r}.")
+    return found
 
 
 def _unreachable(address: Any, seconds: float, error: Exception) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
-import dask.config
+from rfcdask.execution.configuration import configured
 
 QUIET_SECONDS = 2.0
 """Work shorter than this shows nothing."""
@@ -79,7 +79,7 @@ def track(
 
 
 def _chosen(progress: Any) -> ReporterFactory:
-    choice = dask.config.get("rfcdask.progress", "auto") if progress is None else progress
+    choice = configured("progress", "auto") if progress is None else progress
     if callable(choice):
         made: ReporterFactory = choice
         return made

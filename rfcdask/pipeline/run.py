@@ -11,12 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import dask.config
-
 from rfcdask._version import __version__
 from rfcdask.data.location import is_url, require_shared
 from rfcdask.data.sources import expand
 from rfcdask.execution.cluster import chosen_scheduler, connect, share_threads
+from rfcdask.execution.configuration import with_progress
 from rfcdask.persist import untrusted
 from rfcdask.persist.files import disk_errors
 from rfcdask.persist.models import load, save
@@ -272,8 +271,7 @@ def _working_in(folder: RunFolder, progress: Any) -> Iterator[None]:
     """Make the folder and keep others out; one that does not stay is not left for nothing."""
     if folder.path.is_symlink():
         raise OtherRunError(f"{folder.path} is a link, and a run writes through none: remove it.")
-    shown = {} if progress is None else {"rfcdask.progress": progress}
-    with disk_errors(folder.path), dask.config.set(shown):
+    with disk_errors(folder.path), with_progress(progress):
         is_new = not folder.final.exists()
         folder.final.mkdir(parents=True, exist_ok=True)
         try:

@@ -29,7 +29,13 @@ from distributed.security import Security
 import rfcdask as rf
 from rfcdask.execution import cluster as cluster_module
 from rfcdask.execution import dask_internals, failures
-from rfcdask.execution.cluster import current_client, local_threads, size_of_cluster
+from rfcdask.execution.cluster import (
+    current_client,
+    local_threads,
+    share_threads,
+    size_of_cluster,
+)
+from rfcdask.execution.configuration import with_progress
 from rfcdask.execution.failures import ClusterLostError, _no_worker_timeout, ask_workers
 from rfcdask.features.compressed import memory_budget
 from rfcdask.features.lazy import small_chunks
@@ -341,11 +347,13 @@ def test_a_scheduler_file_is_waited_for(running: Path, tmp_path: Path) -> None:
         ("local", {"n_workers": 1.5}, ValueError, "n_workers=1.5 is no whole number"),
         ("local", {"memory_limit": -5}, ValueError, "memory_limit=-5 is no size"),
         ("local", {"memory_limit": "much"}, ValueError, "memory_limit='much' is no size"),
+        ("local", {"memory_limit": np.inf}, ValueError, "memory_limit=inf is no size"),
         ("tcp://x:abc", {}, ConnectionError, "its port is no number"),
         ("nowhere:80000", {"timeout": 1}, ConnectionError, "its port is no number"),
         ("tcp://127.0.0.1:1", {"n_workers": 2}, ValueError, "leave them out"),
         ("tcp://127.0.0.1:1", {"timeout": "soon"}, ValueError, "timeout='soon' is no time such as"),
         ("tcp://127.0.0.1:1", {"timeout": None}, ValueError, "timeout=None is no time such as"),
+        ("tcp://127.0.0.1:1", {"timeout": 1e20}, ValueError, "timeout=1e.20 is no time such as"),
         ("tls://127.0.0.1:1", {}, ValueError, "wants TLS and no certificates are known"),
         ("tls://127.0.0.1:1", {"security": 3}, TypeError, "security is a int; give a"),
         ("tls://127.0.0.1:1", {"security": {"ca": "x"}}, ValueError, "'ca' is not known"),
@@ -374,6 +382,11 @@ def test_keys_and_tokens_are_not_shown(where: str, security: Any) -> None:
     shown = "".join(traceback.format_exception(caught.value))
     assert "HIDE-ME" not in shown
     assert "give" in str(caught.value)
+
+
+def test_threads_of_a_scheduler_elsewhere_show_no_password() -> None:
+    with pytest.raises(ValueError, match=r"tcp://\*\*\*@h:1 has its own workers"):
+        share_threads("tcp://me:HIDE-ME@h:1", 2)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "deep"])
@@ -405,6 +418,15 @@ def test_odd_settings_of_dask_are_named(name: str, value: Any) -> None:
         pytest.raises(ValueError, match=f"{name}=.* in Dask's configuration is no .*\\.$"),
     ):
         SETTINGS[name][0]()
+
+
+@pytest.mark.parametrize("value", ["plain", None, [1]])  # a word, a file of comments, a list
+def test_settings_that_are_none_are_named(value: Any) -> None:
+    said = r"rfcdask=.* in Dask's configuration holds no settings: .*DASK_RFCDASK__PROGRESS=plain"
+    with dask.config.set({"rfcdask": value}):
+        for call in (memory_budget, _no_worker_timeout, lambda: with_progress("off")):
+            with pytest.raises(ValueError, match=said):
+                call()
 
 
 def test_no_features_in_a_block_are_one() -> None:
@@ -502,6 +524,32 @@ def test_connect_without_with_says_what_to_do() -> None:
         connection.submit(len, ())
     with connection as client:
         assert client is None
+
+
+def test_a_connection_is_used_once() -> None:
+    connection = rf.connect("threads")
+    with connection:
+        pass
+    with pytest.raises(RuntimeError, match="used before: call rfcdask"):
+        connection.__enter__()
+
+
+def test_a_client_is_the_current_one_meanwhile(running: Path) -> None:
+    with (
+        Client(scheduler_file=str(running)) as other,
+        Client(scheduler_file=str(running), set_as_default=False) as client,
+    ):
+        with rf.connect(client) as given:
+            assert given is current_client() is client
+        with dask.config.set(scheduler="threads"), rf.connect(client):
+            assert current_client() is client
+        assert current_client() is other
+
+
+def test_a_client_that_is_closed_meanwhile_leaves_dask_alone(running: Path) -> None:
+    with rf.connect(Client(scheduler_file=str(running))) as client:
+        client.close()  # as Dask does when its scheduler is gone
+    assert da.ones(3).sum().compute() == 3
 
 
 def test_an_interrupted_start_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
