@@ -32,7 +32,7 @@ from rfcdask.data.location import Location
 from rfcdask.kernels.arrays import Array, Matrix, is_sparse
 from rfcdask.kernels.seeds import hash_rows
 from rfcdask.persist.chunks import Packing, is_chunk
-from rfcdask.persist.untrusted import faults_as
+from rfcdask.persist.untrusted import faults_as, rights_said
 
 KEY = "manifest/zarr.json"
 """Where it lies: the attributes of an empty zarr group, which other readers of zarr understand."""
@@ -375,7 +375,7 @@ def read_chunks(path: str, seal: Seal, first: int, count: int) -> Iterator[Array
     if not os.path.isfile(path):
         raise ValueError("it is missing")
     n_index = index_bytes(len(seal.chunks))
-    with open(path, "rb", buffering=0) as file:
+    with rights_said(), open(path, "rb", buffering=0) as file:
         if (size := file.seek(0, os.SEEK_END)) != seal.size:
             raise ValueError(f"it has {size} bytes, and {seal.size} were written")
         file.seek(max(size - n_index, 0))

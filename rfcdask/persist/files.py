@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from rfcdask.persist.untrusted import redacted
+from rfcdask.persist.untrusted import NotReadableError, not_readable, redacted
 
 UNFINISHED = ".unfinished"
 """What the name of an output ends in while it is written beside its place."""
@@ -64,7 +64,11 @@ def disk_errors(
         yield
     except DestinationError as error:  # a sentence already
         raise error if kind is None else kind(str(error)) from error
+    except NotReadableError:
+        raise
     except OSError as error:
+        if os.path.isfile(error.filename or "") and not os.access(error.filename, os.R_OK):
+            raise not_readable(error.filename) from error  # what is read, not what is written
         for numbers, sentence in _SENTENCES.items():
             if error.errno in numbers:
                 why = os.strerror(error.errno)
@@ -140,6 +144,7 @@ def save_arrays(path: Path, arrays: dict[str, Any]) -> None:
 def atomic_folder(target: Path) -> Iterator[Path]:
     """Give a new folder to fill, which takes the name of `target` when the block ends well."""
     target.parent.mkdir(parents=True, exist_ok=True)
+    require_movable(target)
     # Not tempfile.mkdtemp: what it makes nobody else may read.
     work = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
     work.mkdir()

@@ -176,3 +176,13 @@ def test_two_processes_do_not_save_over_each_other(
     monkeypatch.setattr(persist, "_write", slow)
     rf.save(model, tmp_path / "model")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_model_that_cannot_be_removed_is_not_replaced(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was moved aside under a hidden name, and stayed there."""
+    monkeypatch.setattr(files.os, "access", lambda place, mode: mode != files.os.W_OK)
+    with pytest.raises(files.DestinationError, match=r"no right to remove .*model: change its"):
+        rf.save(fitted("random"), saved, overwrite=True)
+    assert [path.name for path in saved.parent.iterdir()] == ["model"]

@@ -45,7 +45,7 @@ from rfcdask.data.store import open_location
 from rfcdask.execution.cluster import current_client
 from rfcdask.kernels.seeds import seed_of
 from rfcdask.persist.files import UNFINISHED, backup_of, replace_folder, restore_backup
-from rfcdask.persist.untrusted import redacted
+from rfcdask.persist.untrusted import redacted, rights_said
 
 NAN = ("auto", "raise", "drop", "drop-unlabelled")
 _CHOICES = {
@@ -215,7 +215,11 @@ def ingest(
         client=client,
         **{name: options[name] for name in of_source},
     )
-    with opened_source(source, format, label, client) as rows, only_writer(final):
+    with (
+        rights_said(),
+        opened_source(source, format, label, client) as rows,
+        only_writer(final),
+    ):
         # A store that is whole stays until the new one is too: a source that turns out to be bad
         # costs nothing, and rows may be read from the very store that they replace.
         aside = overwrite and final.is_local and is_finished(final)
