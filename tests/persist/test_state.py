@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
+from sklearn.utils import estimator_html_repr
 
 import rfcdask as rf
 from rfcdask.persist import models as persist
@@ -84,6 +86,8 @@ def test_a_missing_value_is_refused_or_not_needed(folders: Path, name: str) -> N
     for learned in state_of(model):
         edit(model, lambda record, learned=learned: record["state"].pop(learned))
         require_own_error(model)
+        with suppress(ValueError):
+            estimator_html_repr(rf.load(model))
         (model / "model.json").write_text(good)
 
 
