@@ -197,13 +197,13 @@ def sync_all(folder: Path) -> None:
 
 
 def local_path(path: str | os.PathLike[str], what: str = "models") -> Path:
-    """Return the path of a model, of which a URL would become folders named by its parts."""
+    """Return the path of a model, its home expanded; a URL would become folders of its parts."""
     if "://" in os.fspath(path):
         raise ValueError(
             f"{redacted(os.fspath(path))} is a URL, and {what} are saved to and loaded from disks: "
             "give a path, and copy the folder."
         )
-    return Path(path)
+    return Path(os.path.expanduser(path))
 
 
 def follow_link(path: Path) -> Path:

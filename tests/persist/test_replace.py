@@ -47,6 +47,12 @@ def test_a_link_to_a_model_stays_a_link(saved: Path) -> None:
     assert sorted(path.name for path in saved.parent.iterdir()) == ["link", "model"]
 
 
+def test_the_home_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    rf.save(fitted("random"), "~/model")
+    assert rf.load(tmp_path / "model").n_components == rf.load("~/model").n_components == 20
+
+
 def test_parents_are_made(tmp_path: Path) -> None:
     rf.save(fitted("random"), tmp_path / "a" / "b" / "model")
     assert rf.load(str(tmp_path / "a" / "b" / "model")).n_components == 20
