@@ -76,9 +76,9 @@ def _answer(error: Exception) -> BaseException:
     """Return what a web server said where fsspec calls it a missing file, whatever it was."""
     said = error.__cause__
     refused = getattr(said, "status", None) not in (404, 410)
-    # Not a bucket: older s3fs names the answer of botocore as the cause of a file that is missing.
-    of_web = type(said).__module__.startswith("aiohttp")
-    return said if isinstance(error, FileNotFoundError) and said and refused and of_web else error
+    if isinstance(error, FileNotFoundError) and said and refused and _is_foreign(said):
+        return said
+    return error
 
 
 def _is_foreign(error: BaseException) -> bool:
