@@ -140,6 +140,11 @@ def whole_store(dest: str, overwrite: bool, *inputs: str) -> Iterator[str]:
     if target.exists() and not (target / "zarr.json").is_file():
         raise FileExistsError(f"{dest} is no store: remove it, or choose another destination.")
     files.require_movable(follow_link(target))
+    if target.exists():
+        from rfcdask.data.location import Location
+        from rfcdask.data.manifest import beside
+
+        beside(Location.to_write(target))  # refuses what it may not replace
     work = unfinished(target)
     on_interrupt(f"Interrupted: call the same command again to go on; {work} keeps what is done.")
     yield str(work)

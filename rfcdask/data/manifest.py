@@ -16,9 +16,10 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import astuple, dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Self
 
 import google_crc32c
@@ -32,6 +33,7 @@ from rfcdask.data.location import Location
 from rfcdask.kernels.arrays import Array, Matrix, is_sparse
 from rfcdask.kernels.seeds import hash_rows
 from rfcdask.persist.chunks import Packing, is_chunk
+from rfcdask.persist.files import refuse_others
 from rfcdask.persist.untrusted import faults_as, rights_said
 
 KEY = "manifest/zarr.json"
@@ -365,6 +367,15 @@ class CheckedStore(BoundedStore):
             self._sums.pop(next(iter(self._sums)), None)
         self._sums[key] = sums = dict(zip(starts.tolist(), seal.chunks, strict=True))
         return sums
+
+
+def beside(location: Location) -> Location:
+    """Return where a store is written that is to replace one on a disk; files of others stay."""
+    with suppress(DamagedStoreError):
+        if (found := read_manifest(location)) is not None:
+            parts = {name.partition("/")[0] for name in (*found.files, *found.shards, KEY)}
+            refuse_others(Path(location.url), parts)
+    return location.beside()
 
 
 def read_chunks(path: str, seal: Seal, first: int, count: int) -> Iterator[Array]:

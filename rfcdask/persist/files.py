@@ -255,6 +255,15 @@ def require_movable(folder: Path) -> None:
         raise DestinationError(errno.EBUSY, f"{said} within it, or remove what lies there.")
 
 
+def refuse_others(folder: Path, own: Collection[str]) -> None:
+    """Refuse to replace a folder into which somebody put files of theirs, which would be lost."""
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    others = sorted(name for name in names if name not in own and not name.startswith("."))
+    if others:
+        said = f"{folder} holds {', '.join(others[:3])}, which would be lost: move that away first."
+        raise DestinationError(errno.ENOTEMPTY, said)
+
+
 def is_partial(name: str) -> bool:
     """Tell a file that a killed process left half written from files of others."""
     return re.search(rf"\.[0-9a-f]{{32}}{re.escape(PARTIAL)}$", name) is not None

@@ -38,6 +38,7 @@ from rfcdask.data.layout import (
     sparse_layout,
 )
 from rfcdask.data.location import Location, require_shared
+from rfcdask.data.manifest import beside
 from rfcdask.data.sources import opened_source
 from rfcdask.data.sources.base import TASKS, Source, SourceOptions, Survey
 from rfcdask.data.sources.dask_arrays import paths_read, places_read
@@ -223,7 +224,7 @@ def ingest(
         # A store that is whole stays until the new one is too: a source that turns out to be bad
         # costs nothing, and rows may be read from the very store that they replace.
         aside = overwrite and final.is_local and is_finished(final)
-        location = final.beside() if aside else final
+        location = beside(final) if aside else final
         if client is not None and (shuffle or place_of(rows, client) is not None):
             here = location.url if location.is_local else ""
             require_shared(client, reads=paths_read(rows), writes=here)

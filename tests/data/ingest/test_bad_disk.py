@@ -145,6 +145,21 @@ def test_no_right_to_read_is_said(tmp_path):
     shutil.rmtree(folder)
 
 
+def test_files_of_the_user_are_not_replaced_with_a_store(tmp_path):
+    rows = da.from_array(np.eye(3))
+    rf.ingest(rows, tmp_path / "a.zarr")
+    write_zarr(rows, tmp_path / "b.zarr")
+    for name, work in (
+        ("a.zarr", lambda: rf.ingest(rows + 1, tmp_path / "a.zarr", overwrite=True)),
+        ("b.zarr", lambda: write_zarr(rows + 1, tmp_path / "b.zarr", overwrite=True)),
+    ):
+        (mine := tmp_path / name / "notes.txt").write_text("years of work")
+        with pytest.raises(DestinationError, match=r"zarr holds notes\.txt, .* move that away"):
+            work()
+        mine.rename(tmp_path / "notes.txt")
+        work()
+
+
 def test_a_mount_point_is_not_replaced(tmp_path, monkeypatch):
     """It cannot be moved aside, which was found out when all rows were written."""
     store = rf.ingest(np.eye(3), tmp_path / "a.zarr")
