@@ -14,7 +14,6 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
-from sklearn.utils import estimator_html_repr
 
 import rfcdask as rf
 from rfcdask.persist import models as persist
@@ -87,7 +86,7 @@ def test_a_missing_value_is_refused_or_not_needed(folders: Path, name: str) -> N
         edit(model, lambda record, learned=learned: record["state"].pop(learned))
         require_own_error(model)
         with suppress(ValueError):
-            estimator_html_repr(rf.load(model))
+            rf.load(model)._repr_mimebundle_()
         (model / "model.json").write_text(good)
 
 
