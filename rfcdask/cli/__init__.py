@@ -118,6 +118,10 @@ _DROPPED = {"CancelledError", "OSError"}
 _RESUME, _DEBUG = "rfcdask.resume", "rfcdask.debug"  # in the `meta` of click's context
 
 
+# No shell expands it after an equals sign, and without one nobody does.
+_HOME = re.compile(r"^((?:[\w-]+=){0,2})~/")
+
+
 class Commands(click.Group):
     """The commands of :data:`SECTIONS`, in that order."""
 
@@ -158,11 +162,17 @@ class Commands(click.Group):
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code), text) for code, text in EXIT_CODES.items()])
 
-    def make_context(self, *args: Any, **more: Any) -> click.Context:
+    def make_context(
+        self, info_name: str | None, args: list[str], *more: Any, **extra: Any
+    ) -> click.Context:
         """Read the arguments; the help and the version are printed here."""
         try:
             with checked_stdout():
-                return super().make_context(*args, **more)
+                words = [
+                    _HOME.sub(lambda found: found[1] + os.path.expanduser("~/"), word)
+                    for word in args
+                ]
+                return super().make_context(info_name, words, *more, **extra)
         except (ReaderGoneError, StdoutError) as error:
             forget_stdout()
             if isinstance(error, ReaderGoneError):

@@ -136,15 +136,17 @@ def whole_store(dest: str, overwrite: bool, *inputs: str) -> Iterator[str]:
     if store_state(target) is False:  # begun by rfcdask.ingest in Python
         yield dest
         return
+    from rfcdask.data.location import Location
+    from rfcdask.data.manifest import beside
+
     with _writing(dest, overwrite, *inputs) as place:
         if place.exists() and not (place / "zarr.json").is_file():
             raise FileExistsError(f"{dest} is no store: remove it, or choose another destination.")
         files.require_movable(place)
+        beside(Location.to_write(place))  # refuses to replace files of others
         work = unfinished(target)
         files.refuse_links(work)
         if store_state(work):  # killed before it took its name; what was asked is not known now
-            from rfcdask.data.location import Location
-
             Location.of(work).delete(last="zarr.json")
         said = f"Interrupted: call the same command again to go on; {work} keeps what is done."
         on_interrupt(said)

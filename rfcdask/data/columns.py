@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rfcdask.data.errors import DamagedStoreError, DataError
+from rfcdask.display import cut
 from rfcdask.kernels.arrays import LEAST_SQUARE, Array, FloatArray
 from rfcdask.persist.chunks import MOST_CHARACTERS
 from rfcdask.persist.untrusted import reason, redacted
@@ -169,8 +170,9 @@ def quoted(columns: Sequence[str], most: int = MOST_SHOWN) -> str:
 
 
 def first_names(names: Sequence[str], most: int = 10) -> str:
-    """Return some names, and dots for the others."""
-    return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
+    """Return some names, of long ones the beginning, and dots for the others."""
+    shown = [cut(name, 60) for name in names[:most]]
+    return ", ".join([*shown, *(["..."] if len(names) > most else [])])
 
 
 def check_names(name: str, columns: Sequence[str], wanted: Sequence[str] | None = None) -> None:

@@ -398,7 +398,8 @@ class Dataset:
         if self.targets is not None:
             return f"{len(self.targets)} regression targets: {first_names(self.targets)}"
         if classes is not None:
-            listed = ": " + ", ".join(map(str, classes)) if len(classes) <= MOST_LISTED else ""
+            named = first_names(classes.astype(str).tolist())
+            listed = f": {named}" if len(classes) <= MOST_LISTED else ""
             said = f"{len(classes)} classes{listed}"
         return said if name is None else f"{said} (column {name})"
 

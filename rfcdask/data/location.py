@@ -38,6 +38,7 @@ from rfcdask.persist.untrusted import (
     redacted,
     require_absent,
     require_plain,
+    rights_said,
     shown_cause,
     usable_url,
 )
@@ -73,7 +74,8 @@ class _LocalStore(LocalStore):
     async def get(self, key: str, *args: Any, **more: Any) -> Any:
         """Return the bytes of an object, None where there is none."""
         require_plain(self.root / key)
-        found = await super().get(key, *args, **more)
+        with rights_said():
+            found = await super().get(key, *args, **more)
         if found is None and is_chunk(key):  # zarr takes it for zeros
             require_absent(self.root / key, self.root)
         return found
@@ -251,7 +253,8 @@ class Location:
         with self._at(name, anew=False) as (fs, path):
             if self.is_local:
                 require_plain(Path(path))
-            data: bytes = fs.cat_file(path, start=start, end=stop)
+            with rights_said():
+                data: bytes = fs.cat_file(path, start=start, end=stop)
         return data
 
     def write(self, name: str, data: bytes | memoryview, *, lasting: bool = False) -> None:

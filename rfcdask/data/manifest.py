@@ -16,9 +16,10 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import astuple, dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Self
 
 import google_crc32c
@@ -32,7 +33,8 @@ from rfcdask.data.location import Location
 from rfcdask.kernels.arrays import Array, Matrix, is_sparse
 from rfcdask.kernels.seeds import hash_rows
 from rfcdask.persist.chunks import Packing, is_chunk
-from rfcdask.persist.untrusted import faults_as
+from rfcdask.persist.files import refuse_others
+from rfcdask.persist.untrusted import faults_as, rights_said
 
 KEY = "manifest/zarr.json"
 """Where it lies: the attributes of an empty zarr group, which other readers of zarr understand."""
@@ -367,6 +369,15 @@ class CheckedStore(BoundedStore):
         return sums
 
 
+def beside(location: Location) -> Location:
+    """Return where a store is written that is to replace one on a disk; files of others stay."""
+    with suppress(DamagedStoreError):
+        if (found := read_manifest(location)) is not None:
+            parts = {name.partition("/")[0] for name in (*found.files, *found.shards, KEY)}
+            refuse_others(Path(location.url), parts)
+    return location.beside()
+
+
 def read_chunks(path: str, seal: Seal, first: int, count: int) -> Iterator[Array]:
     """Yield the packed bytes of some chunks of a shard in a file, all that the seal says of them.
 
@@ -375,7 +386,7 @@ def read_chunks(path: str, seal: Seal, first: int, count: int) -> Iterator[Array
     if not os.path.isfile(path):
         raise ValueError("it is missing")
     n_index = index_bytes(len(seal.chunks))
-    with open(path, "rb", buffering=0) as file:
+    with rights_said(), open(path, "rb", buffering=0) as file:
         if (size := file.seek(0, os.SEEK_END)) != seal.size:
             raise ValueError(f"it has {size} bytes, and {seal.size} were written")
         file.seek(max(size - n_index, 0))

@@ -32,6 +32,7 @@ from rfcdask.persist.files import (
     exclusive_lock,
     lock_path,
     refuse_links,
+    refuse_others,
     replace_folder,
     require_flag,
 )
@@ -132,6 +133,8 @@ def _require_free(target: Location, overwrite: bool) -> None:
     ours = _is_array(target) or target.exists(".zarray") or not target.names("")
     if ours and not overwrite:
         raise FileExistsError(f"{target} exists already; choose another path or overwrite=True.")
+    if target.is_local and _is_array(target):
+        refuse_others(Path(target.url), ("zarr.json", "c"))
     if not ours and (target.is_local or not target.exists(_RECORDS)):
         raise FileExistsError(f"{target} exists and is no zarr array; choose another path.")
 

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from rfcdask.persist.untrusted import redacted
+from rfcdask.persist.untrusted import NotReadableError, not_readable, redacted
 
 UNFINISHED = ".unfinished"
 """What the name of an output ends in while it is written beside its place."""
@@ -64,7 +64,11 @@ def disk_errors(
         yield
     except DestinationError as error:  # a sentence already
         raise error if kind is None else kind(str(error)) from error
+    except NotReadableError:
+        raise
     except OSError as error:
+        if os.path.isfile(error.filename or "") and not os.access(error.filename, os.R_OK):
+            raise not_readable(error.filename) from error  # what is read, not what is written
         for numbers, sentence in _SENTENCES.items():
             if error.errno in numbers:
                 why = os.strerror(error.errno)
@@ -140,6 +144,7 @@ def save_arrays(path: Path, arrays: dict[str, Any]) -> None:
 def atomic_folder(target: Path) -> Iterator[Path]:
     """Give a new folder to fill, which takes the name of `target` when the block ends well."""
     target.parent.mkdir(parents=True, exist_ok=True)
+    require_movable(target)
     # Not tempfile.mkdtemp: what it makes nobody else may read.
     work = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
     work.mkdir()
@@ -192,13 +197,13 @@ def sync_all(folder: Path) -> None:
 
 
 def local_path(path: str | os.PathLike[str], what: str = "models") -> Path:
-    """Return the path of a model, of which a URL would become folders named by its parts."""
+    """Return the path of a model, its home expanded; a URL would become folders of its parts."""
     if "://" in os.fspath(path):
         raise ValueError(
             f"{redacted(os.fspath(path))} is a URL, and {what} are saved to and loaded from disks: "
             "give a path, and copy the folder."
         )
-    return Path(path)
+    return Path(os.path.expanduser(path))
 
 
 def follow_link(path: Path) -> Path:
@@ -248,6 +253,15 @@ def require_movable(folder: Path) -> None:
     if os.path.ismount(folder):
         said = f"{folder} is a mount point, and nothing can take the place of one: choose a folder"
         raise DestinationError(errno.EBUSY, f"{said} within it, or remove what lies there.")
+
+
+def refuse_others(folder: Path, own: Collection[str]) -> None:
+    """Refuse to replace a folder into which somebody put files of theirs, which would be lost."""
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    others = sorted(name for name in names if name not in own and not name.startswith("."))
+    if others:
+        said = f"{folder} holds {', '.join(others[:3])}, which would be lost: move that away first."
+        raise DestinationError(errno.ENOTEMPTY, said)
 
 
 def is_partial(name: str) -> bool:

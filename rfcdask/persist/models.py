@@ -40,7 +40,13 @@ from rfcdask.persist.files import (
     require_flag,
 )
 from rfcdask.persist.state import check_head, check_state, checked_steps, decode, encode, text_array
-from rfcdask.persist.untrusted import faults_as, read_json, require_memory, require_plain
+from rfcdask.persist.untrusted import (
+    faults_as,
+    read_json,
+    require_memory,
+    require_open,
+    require_plain,
+)
 
 FORMAT = 2  # raised whenever older versions could not read what is written; 2 knows pipelines
 _OWN = _JSON, _ARRAYS, _STEP = "model.json", "arrays.zarr", "step"
@@ -281,6 +287,7 @@ def _read_learned(name: str, value: Any, folder: Path) -> Any:
 
 
 def _is_model(folder: Path) -> bool:
+    require_open(folder)
     return os.path.isfile(folder / _JSON)  # False also for names that no file can have
 
 

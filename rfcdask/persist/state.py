@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -132,6 +132,13 @@ _SHAPES: dict[str, dict[str, str]] = {
 p are columns, j features, k outputs: none of a model for a single target, one for two classes.
 """
 
+_SHOWN = {
+    "CompressedFeatures": ("error_path_", "heldout_error_"),
+    "Ridge": ("alpha_", "path_"),
+    "RidgeClassifier": ("alpha_", "path_"),
+    "PCA": ("n_samples_", "explained_variance_ratio_"),
+}
+"""What a notebook shows of a model, and nothing else needs."""
 _SCALARS = {
     "RandomFeatures": ("gamma_", "seed_"),
     "JLFeatures": ("gamma_", "seed_", "n_components_"),
@@ -202,7 +209,7 @@ def check_state(model: Any, state: dict[str, Any]) -> None:
     for key, least in (("deviation_", 5e-324), ("weights_", 0)):
         if key in shapes and np.min(state[key], initial=1) < least:
             raise ValueError(f"{key} holds {np.min(state[key])}")
-    _check_shown(state)
+    _check_shown(state, _SHOWN.get(name, ()))
     for key in ("columns_", "feature_names_in_"):
         if state.get(key) is not None and np.shape(state[key]) != (state["n_features_in_"],):
             raise ValueError(f"{key} are not the names of all columns")
@@ -222,8 +229,11 @@ def checked_steps(steps: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     return steps
 
 
-def _check_shown(state: dict[str, Any]) -> None:
+def _check_shown(state: dict[str, Any], needed: Sequence[str]) -> None:
     """Refuse what is only shown, where showing it would fail."""
+    for key in needed:
+        if key not in state:
+            raise ValueError(f"{key} is missing")
     for key, names in ("history_", ("epoch", "loss")), ("path_", ("alpha", "held_out_error")):
         listed = state.get(key, [dict.fromkeys(names, 0)])
         whole = isinstance(listed, list) and all(_has_numbers(entry, names) for entry in listed)

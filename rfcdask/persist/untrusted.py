@@ -50,6 +50,36 @@ _QUERY = re.compile(
 _KEY = re.compile(r"([?&;](?:[a-z]+[_-])?key=)[\w-]{20,}(?![\w-]*[./%]\w)", re.IGNORECASE)
 
 
+class NotReadableError(PermissionError):
+    """A file or folder that is there and closed to the reader."""
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+def not_readable(path: object) -> NotReadableError:
+    """Return the error that says so."""
+    said = f"{path} may not be opened: change its rights, or give another place."
+    return NotReadableError(errno.EACCES, said)
+
+
+@contextmanager
+def rights_said() -> Iterator[None]:
+    """Say of a file in the block that is closed to the reader how to go on."""
+    try:
+        yield
+    except PermissionError as error:
+        if error.filename is None:  # said already, or by others
+            raise
+        raise not_readable(error.filename) from error
+
+
+def require_open(folder: Path | str) -> None:
+    """Refuse a folder that is closed to the reader, in which nothing seems to be."""
+    if os.path.isdir(folder) and not os.access(folder, os.R_OK | os.X_OK):
+        raise not_readable(folder)
+
+
 @contextmanager
 def faults_as(refusal: Callable[[str], Exception], *passed: type[Exception]) -> Iterator[None]:
     """Turn whatever a decoder raises within the block into one error of the package.
@@ -63,7 +93,8 @@ def faults_as(refusal: Callable[[str], Exception], *passed: type[Exception]) -> 
         as a full disk, or of a web server.
     """
     try:
-        yield
+        with rights_said():
+            yield
     except PermissionError:
         raise
     except MemoryError as error:

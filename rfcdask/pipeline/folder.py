@@ -91,7 +91,7 @@ class RunFolder:
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> RunFolder:
         """Return the folder at a path, which need not exist; where it leads if it is a link."""
-        place = follow_link(Path(os.path.expanduser(local_path(path, "runs")))).absolute()
+        place = follow_link(local_path(path, "runs")).absolute()
         if not place.name:
             raise RunExistsError(f"{place} is no folder for a run: choose another with --out.")
         return cls(require_text(place))

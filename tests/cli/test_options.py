@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 import rfcdask as rf
 from rfcdask.cli import main
@@ -134,3 +135,13 @@ def test_remedies_of_messages_can_be_typed(call: Any, files: Path, tmp_path: Pat
     assert "or --no-label" in done.stderr
     done = call("ingest", str(files / "new.csv"), "b.zarr", "--no-label", cwd=tmp_path)
     assert done.exit_code == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "line", ["info ~/nothing", "predict a ~/nothing b.csv", "run --set=columns=~/nothing"]
+)
+def test_the_home_is_expanded_where_no_shell_does(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert str(tmp_path / "nothing") in CliRunner().invoke(main, line.split()).output

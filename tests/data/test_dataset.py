@@ -214,6 +214,8 @@ def test_what_a_data_set_says_of_itself(path):
 def test_many_classes_are_counted(tmp_path):
     X = np.arange(50.0)[:, None]
     assert "50 classes" in repr(rf.ingest((X, np.arange(50)), tmp_path / "a.zarr"))
+    long = np.array(["a" * 900, "b" * 900])[np.arange(50) % 2]
+    assert len(repr(rf.ingest((X, long), tmp_path / "d.zarr"))) < 600
     assert "regression" in repr(rf.ingest((X, X[:, 0] / 7), tmp_path / "b.zarr"))
     assert "none" in repr(rf.ingest(X, tmp_path / "c.zarr"))
 

@@ -47,6 +47,12 @@ def test_a_link_to_a_model_stays_a_link(saved: Path) -> None:
     assert sorted(path.name for path in saved.parent.iterdir()) == ["link", "model"]
 
 
+def test_the_home_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    rf.save(fitted("random"), "~/model")
+    assert rf.load(tmp_path / "model").n_components == rf.load("~/model").n_components == 20
+
+
 def test_parents_are_made(tmp_path: Path) -> None:
     rf.save(fitted("random"), tmp_path / "a" / "b" / "model")
     assert rf.load(str(tmp_path / "a" / "b" / "model")).n_components == 20
@@ -176,3 +182,13 @@ def test_two_processes_do_not_save_over_each_other(
     monkeypatch.setattr(persist, "_write", slow)
     rf.save(model, tmp_path / "model")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_model_that_cannot_be_removed_is_not_replaced(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was moved aside under a hidden name, and stayed there."""
+    monkeypatch.setattr(files.os, "access", lambda place, mode: mode != files.os.W_OK)
+    with pytest.raises(files.DestinationError, match=r"no right to remove .*model: change its"):
+        rf.save(fitted("random"), saved, overwrite=True)
+    assert [path.name for path in saved.parent.iterdir()] == ["model"]

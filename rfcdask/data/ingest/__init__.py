@@ -38,6 +38,7 @@ from rfcdask.data.layout import (
     sparse_layout,
 )
 from rfcdask.data.location import Location, require_shared
+from rfcdask.data.manifest import beside
 from rfcdask.data.sources import opened_source
 from rfcdask.data.sources.base import TASKS, Source, SourceOptions, Survey
 from rfcdask.data.sources.dask_arrays import paths_read, places_read
@@ -45,7 +46,7 @@ from rfcdask.data.store import open_location
 from rfcdask.execution.cluster import current_client
 from rfcdask.kernels.seeds import seed_of
 from rfcdask.persist.files import UNFINISHED, backup_of, replace_folder, restore_backup
-from rfcdask.persist.untrusted import redacted
+from rfcdask.persist.untrusted import redacted, rights_said
 
 NAN = ("auto", "raise", "drop", "drop-unlabelled")
 _CHOICES = {
@@ -215,11 +216,15 @@ def ingest(
         client=client,
         **{name: options[name] for name in of_source},
     )
-    with opened_source(source, format, label, client) as rows, only_writer(final):
+    with (
+        rights_said(),
+        opened_source(source, format, label, client) as rows,
+        only_writer(final),
+    ):
         # A store that is whole stays until the new one is too: a source that turns out to be bad
         # costs nothing, and rows may be read from the very store that they replace.
         aside = overwrite and final.is_local and is_finished(final)
-        location = final.beside() if aside else final
+        location = beside(final) if aside else final
         if client is not None and (shuffle or place_of(rows, client) is not None):
             here = location.url if location.is_local else ""
             require_shared(client, reads=paths_read(rows), writes=here)

@@ -282,7 +282,7 @@ def _attrs(location: Location) -> dict[str, Any] | None:
     """Return the attributes of what is there; None when it is no zarr array or group."""
     try:
         return dict(json.loads(location.read("zarr.json")).get("attributes") or {})
-    except UnreachableError:  # it may be there
+    except (UnreachableError, PermissionError):  # it may be there
         raise
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         old = any(location.exists(name) for name in (".zgroup", ".zarray"))

@@ -45,7 +45,7 @@ from rfcdask.data.store import open_location
 from rfcdask.execution.executor import compute
 from rfcdask.kernels.arrays import as_csr, check_sparse, is_sparse
 from rfcdask.persist.chunks import check_zarr
-from rfcdask.persist.untrusted import check_zip, shown_cause
+from rfcdask.persist.untrusted import check_zip, require_open, shown_cause
 
 FORMATS = ("svmlight", "csv", "parquet", "npy", "npz", "zarr")
 SUFFIXES = {
@@ -195,6 +195,8 @@ def _expand_text(text: str) -> list[str]:
                 fs.info(root)
         raise DataError(f"{text} does not exist: give the path of a file or a store.")
     elif _is_folder(fs, root) and not _is_zarr(fs, root):
+        if not prefix:
+            require_open(root)
         found = _parquet_files(fs, root, text)
         refusal = f"{text} is a folder without zarr store or Parquet files."
     else:

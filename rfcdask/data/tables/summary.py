@@ -303,7 +303,7 @@ def numbers_of(column: Any) -> FloatArray:
     """Return numbers, booleans or the seconds of dates as float64, NaN where they are missing."""
     if pa.types.is_duration(column.type):
         ticks = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[column.type.unit]
-        column = pc.divide(pc.cast(pc.cast(column, pa.int64()), pa.float64()), ticks)
+        column = pc.divide(pc.cast(pc.cast(column, pa.int64()), pa.float64(), safe=False), ticks)
     if pa.types.is_timestamp(column.type) or pa.types.is_time(column.type):
         values = microseconds(column) / 1e6
         values[np.asarray(column.is_null())] = np.nan

@@ -19,7 +19,10 @@ import rfcdask as rf
 from rfcdask.data import DataError
 from rfcdask.linear.write import write_zarr
 from rfcdask.persist.files import DestinationError
+from rfcdask.persist.untrusted import NotReadableError
 from rfcdask.pipeline.folder import RunFolder
+
+REMEDY = "change its rights, or give another place."
 
 
 def fill_disk(dest: str, note: str, limit: int | None) -> None:
@@ -37,6 +40,38 @@ def ingest_as_nobody(dest: str, note: str) -> None:
         os.setgid(65534)
         os.setuid(65534)
     write_note(note, lambda: rf.ingest(np.eye(3), dest))
+
+
+def read_as_nobody(folder: str, note: str) -> None:
+    """Note what is said of a store, an array and a model that are closed to their owner."""
+    if os.geteuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    store, array, model = (Path(folder, name) for name in ("a.zarr", "b.zarr", "model"))
+    X = rf.ingest(np.eye(3), store).X
+    written = write_zarr(X, array)
+    rf.save(fitted := rf.RandomFeatures(4).fit(X), model)
+    said = []
+    for place, work in (
+        (store / "zarr.json", lambda: rf.open_dataset(store)),
+        (store / "zarr.json", lambda: rf.ingest(np.eye(3), store)),
+        (store / "X/c/0/0", lambda: write_zarr(X, f"{folder}/other.zarr")),
+        (store / "X/c/0/0", lambda: X.compute()),
+        (array / "c/0/0", lambda: rf.ingest(written + 1, f"{folder}/other")),
+        (array / "c/0/0", lambda: write_zarr(written + 1, f"{folder}/other.zarr")),
+        (array / "zarr.json", lambda: write_zarr(X, array)),
+        (array, lambda: rf.ingest(array, f"{folder}/other")),
+        (model, lambda: rf.load(model)),
+        (model / "model.json", lambda: rf.load(model)),
+        (model, lambda: rf.save(fitted, model, overwrite=True)),
+    ):
+        mode = os.stat(place).st_mode
+        os.chmod(place, 0)
+        with pytest.raises(NotReadableError) as caught:
+            work()
+        os.chmod(place, mode)
+        said.append(str(caught.value) == f"{place} may not be opened: {REMEDY}")
+    Path(note).write_text(str(said))
 
 
 def write_note(path: str, work) -> None:
@@ -118,6 +153,28 @@ def test_no_right_to_write_is_said(tmp_path):
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(DataError, match=r"no right to write|exists"):
         rf.ingest(np.eye(3), tmp_path / "file" / "a.zarr")
+
+
+def test_no_right_to_read_is_said(tmp_path):
+    folder = Path(tempfile.mkdtemp())  # not below pytest's own, which nobody else may enter
+    folder.chmod(0o777)
+    assert in_child(folder, read_as_nobody, str(folder)) == str([True] * 11)
+    shutil.rmtree(folder)
+
+
+def test_files_of_the_user_are_not_replaced_with_a_store(tmp_path):
+    rows = da.from_array(np.eye(3))
+    rf.ingest(rows, tmp_path / "a.zarr")
+    write_zarr(rows, tmp_path / "b.zarr")
+    for name, work in (
+        ("a.zarr", lambda: rf.ingest(rows + 1, tmp_path / "a.zarr", overwrite=True)),
+        ("b.zarr", lambda: write_zarr(rows + 1, tmp_path / "b.zarr", overwrite=True)),
+    ):
+        (mine := tmp_path / name / "notes.txt").write_text("years of work")
+        with pytest.raises(DestinationError, match=r"zarr holds notes\.txt, .* move that away"):
+            work()
+        mine.rename(tmp_path / "notes.txt")
+        work()
 
 
 def test_a_mount_point_is_not_replaced(tmp_path, monkeypatch):
