@@ -16,7 +16,7 @@ import numpy as np
 import zarr
 
 from rfcdask.data.dataset import Dataset
-from rfcdask.data.errors import DataError, faults_of
+from rfcdask.data.errors import DataError, faults_of, limits_of
 from rfcdask.data.location import (
     UNUSABLE,
     Location,
@@ -291,7 +291,7 @@ def _from_array(X: Any, y: Any) -> Source:
 
 def _opened_array(array: zarr.Array[Any]) -> InMemory:
     name = f"zarr array {array.path or array.store}"
-    with faults_of(name, "zarr array of numbers or text"):
+    with limits_of(name):
         check_zarr(array)
     return InMemory(array, name)
 
