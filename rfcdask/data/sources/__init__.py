@@ -218,10 +218,12 @@ def _parquet_files(fs: Any, root: str, text: str) -> list[str]:
     inner = [name.removeprefix(root).strip("/") for name in found]
     # Other programs keep what is no part of a table in folders whose names begin with these.
     inner = [name for name in inner if "/" in name and not re.search(r"(^|/)[._]", name)]
-    if here and inner:
+    if inner:
+        alone = "/*.parquet for those of the folder alone, or in " if here else ""
+        lost = ", without the columns that names of folders hold" if "=" in inner[0] else ""
         raise DataError(
-            f"{text} has Parquet files in folders within it too ({inner[0]}): give a pattern that "
-            "ends in /*.parquet for those of the folder alone, or in /**/*.parquet for all."
+            f"{text} has Parquet files in folders within it ({inner[0]}): give a pattern that "
+            f"ends in {alone}/**/*.parquet for all{lost}."
         )
     return here
 
