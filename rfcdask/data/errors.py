@@ -95,6 +95,11 @@ def faults_of(name: object, what: str) -> AbstractContextManager[None]:
     )
 
 
+def limits_of(name: object) -> AbstractContextManager[None]:
+    """Say of something whole why it is not read; the reason ends in what to do."""
+    return faults_as(lambda why: DataError(f"{name} is not read: {why}."), DataError)
+
+
 def missing_extra(package: str, extra: str, purpose: str) -> DataError:
     """Return the error for an optional package that is not installed."""
     return DataError(f"{purpose} needs {package}: pip install 'rfcdask[{extra}]'.")

@@ -21,6 +21,7 @@ from zarr.storage import MemoryStore
 
 from rfcdask.data.errors import DataError
 from rfcdask.kernels.arrays import CSR
+from rfcdask.persist.chunks import CHUNK_BYTES as MOST_BYTES
 
 FORMAT, SPARSE_FORMAT = 2, 3
 """Numbers of the store's layout: 2 has a manifest, 1 has none and is still read; 3 has CSR rows."""
@@ -138,14 +139,17 @@ def plan_layout(
     )
 
 
-def read_rows(block_rows: int, chunk_rows: int, row_bytes: int) -> int:
+def read_rows(block_rows: int, chunk_rows: int, row_bytes: int, label_bytes: int = 0) -> int:
     """Return the rows of the equal parts, of whole chunks, in which a shard is read.
 
-    They have at most `READ_BYTES`; a shard that cannot be cut so is read whole.
+    They have at most `READ_BYTES`. A shard that cannot be cut so is read whole, or in parts of
+    which neither rows nor labels have more bytes than a chunk may have: a small file of zeros
+    holds any number of chunks.
     """
     chunks, most = block_rows // chunk_rows, READ_BYTES // max(chunk_rows * row_bytes, 1)
-    part = next((size for size in range(min(most, chunks), most // 4, -1) if not chunks % size), 0)
-    return chunk_rows * part or block_rows
+    fits = MOST_BYTES // max(chunk_rows * max(row_bytes, label_bytes), 1)
+    sizes = [size for size in range(1, min(chunks, fits) + 1) if not chunks % size]
+    return chunk_rows * max([size for size in sizes if most // 4 < size <= most] or sizes or [1])
 
 
 def csr_row_bytes(n_values: float, dtype: Any) -> int:

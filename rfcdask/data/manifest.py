@@ -274,7 +274,9 @@ class BoundedStore(WrapperStore[Store]):
             names = [codec["name"] for codec in told["index_codecs"]]
             order = told["index_codecs"][0].get("configuration", {}).get("endian", "little")
             if (told["index_location"], names, order) != ("end", ["bytes", "crc32c"], "little"):
-                raise ValueError("its shards have no index at their end: write it as zarr does")
+                raise ValueError(
+                    "its shards have no index at their end: write it again without shards"
+                )
 
     def _with_store(self, store: Store) -> Self:
         copy = type(self)(store)

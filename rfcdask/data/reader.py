@@ -27,7 +27,7 @@ from rfcdask.data.manifest import (
 )
 from rfcdask.kernels.arrays import CSR, Array, IntArray
 from rfcdask.kernels.runtime import mapped_array
-from rfcdask.persist.chunks import check_zarr, check_zstd, chunk_bytes
+from rfcdask.persist.chunks import CHUNK_BYTES, check_zarr, check_zstd, chunk_bytes
 
 
 class Reader(Protocol):
@@ -313,6 +313,8 @@ class SparseReader(StoreReader):
         # could make an array beyond all memory.
         if arrays[0].shape != (self.sizes[block] + 1,) or any(a.nchunks > 1 for a in arrays):
             raise ValueError("its arrays have other shapes than were written")
+        if (size := sum(array.nbytes for array in arrays)) > CHUNK_BYTES:
+            raise ValueError(f"its arrays have {size:,} bytes, at most {CHUNK_BYTES:,} are read")
         indptr, indices, values = (array[:] for array in arrays)
         whole = indices.dtype.kind + indptr.dtype.kind == "ii"
         if values.dtype != np.dtype(self.stored_dtype) or not whole:

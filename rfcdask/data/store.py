@@ -36,7 +36,7 @@ from rfcdask.data.views import load_projection
 from rfcdask.execution.cluster import current_client
 from rfcdask.execution.executor import call_later, run_tasks
 from rfcdask.execution.progress import track
-from rfcdask.persist.chunks import MOST_CHARACTERS, check_expansion
+from rfcdask.persist.chunks import CHUNK_BYTES, MOST_CHARACTERS, check_expansion
 from rfcdask.persist.files import NO_NAME
 from rfcdask.persist.untrusted import check_width, parse_json, require_memory, shown_cause
 
@@ -212,11 +212,11 @@ def _make_reader(
     if X.ndim != 2 or not _fit_together(y, several, n_rows, block):
         raise ValueError(f"X has shape {X.shape}, y {None if y is None else y.shape}")
     documents = X.metadata.to_dict(), str(y and y.metadata.to_dict())
-    row_bytes = X.shape[1] * X.dtype.itemsize
-    part = read_rows(block, X.chunks[0], row_bytes)
+    row_bytes, label_bytes = X.shape[1] * X.dtype.itemsize, _label_bytes(attrs, y)
+    part = read_rows(block, X.chunks[0], row_bytes, label_bytes)
+    _check_labels(min(part, n_rows), label_bytes)
     require_memory(min(part, n_rows) * row_bytes, "a block of its rows takes")
-    there = (size for name, size in sizes.items() if name.startswith("X/c/"))
-    check_expansion(X.nbytes, lambda: sum(there))
+    check_expansion(X.nbytes, lambda: sum(n for k, n in sizes.items() if k.startswith("X/c/")))
     return StoreReader(
         location=location,
         fingerprint=tokenize(dict(attrs), *documents) if manifest is None else manifest.digest,
@@ -247,6 +247,7 @@ def _make_sparse_reader(
         raise ValueError(f"X declares {n_rows} rows, the manifest {manifest.n_rows}")
     if not _fit_together(y, attrs.get("labels") == "targets", n_rows, block):
         raise ValueError(f"X has {n_rows} rows, y {y.shape}")
+    _check_labels(min(block, n_rows), _label_bytes(attrs, y))
     n_values = attrs["n_values"]
     if type(n_values) is not int or not 0 <= n_values <= n_rows * n_columns:
         raise ValueError(f"n_values is {n_values!r}")
@@ -273,6 +274,20 @@ def _fit_together(y: Any, several: bool, n_rows: int, block: int) -> bool:
     width = y.shape[1:2]
     good = len(width) == several and (not several or width[0] > 1)
     return good and (y.shape, y.shards) == ((n_rows, *width), (block, *width))
+
+
+def _label_bytes(attrs: Mapping[str, Any], y: Any) -> int:
+    """Return what the labels of a row take as they are read; of text, the longest."""
+    if y is None:
+        return 0
+    text = attrs.get("labels") == "text"
+    item = 4 * max(map(len, attrs["classes"])) if text else int(y.dtype.itemsize)
+    return item * math.prod(y.shape[1:])
+
+
+def _check_labels(n_rows: int, label_bytes: int) -> None:
+    if (size := n_rows * label_bytes) > CHUNK_BYTES:
+        raise ValueError(f"labels of a block take {size:,} bytes, at most {CHUNK_BYTES:,} are read")
 
 
 def _label_facts(attrs: Mapping[str, Any], y: Any) -> dict[str, Any]:
@@ -316,6 +331,8 @@ def _check_values(reader: StoreReader, attrs: Mapping[str, Any]) -> None:
     classes, scale = attrs.get("classes"), reader.scale
     if [attrs["n_rows"], attrs["n_columns"]] != [sum(reader.sizes), reader.n_columns]:
         raise ValueError(f"n_rows is {attrs['n_rows']}, but X has {sum(reader.sizes)} rows")
+    if max(map(len, reader.label_names or ()), default=0) > MOST_CHARACTERS:
+        raise ValueError(f"a class has more than {MOST_CHARACTERS:,} characters")
     labels = (str,) if reader.label_names is not None else (bool, int, float)
     if classes is not None and not (
         _is_list(classes, labels) and classes and all(a < b for a, b in pairwise(classes))
@@ -325,8 +342,6 @@ def _check_values(reader: StoreReader, attrs: Mapping[str, Any]) -> None:
         raise ValueError("several targets have no classes")
     if classes is not None and np.asarray(classes, reader.label_dtype).tolist() != classes:
         raise ValueError("classes are no labels of their type")
-    if max(map(len, reader.label_names or ()), default=0) > MOST_CHARACTERS:
-        raise ValueError(f"a class has more than {MOST_CHARACTERS:,} characters")
     if reader.label_names is not None and (reader.stored_label_dtype or "??")[1] not in "bui":
         raise ValueError("text labels are not stored as whole numbers")
     if scale is not None and (

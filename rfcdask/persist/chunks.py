@@ -43,6 +43,7 @@ _PIECE = 2**20  # bytes that are unpacked at a time, to count them
 _ZSTD_FRAME, _ZSTD_SKIPPED = 0xFD2FB528, 0x184D2A50
 _ZSTD_BLOCK = 2**17  # most bytes of a block of zstd
 _ONE_AT_A_TIME = Lock()
+_AGAIN = "write it again with zarr's default codecs"
 
 
 def check_zarr(array: Any, kinds: str = NUMBERS_AND_TEXT) -> None:
@@ -52,14 +53,14 @@ def check_zarr(array: Any, kinds: str = NUMBERS_AND_TEXT) -> None:
     of the numpy types that may be read.
     """
     if np.dtype(array.dtype).kind not in kinds:
-        raise ValueError(f"it holds {array.dtype}, and only numbers and text are read")
+        raise ValueError(f"it holds {array.dtype}, and only numbers and text are read: write these")
     is_read = _is_plain if array.metadata.zarr_format == 2 else _is_known
     unknown = [_named(codec) for codec in _codecs_of(array.metadata) if not is_read(codec)]
     if unknown:
-        raise ValueError(f"it is packed with {unknown[0]!r}, which is not read from files")
+        raise ValueError(f"it is packed with {unknown[0]!r}, which is not read: {_AGAIN}")
     size = chunk_bytes(array)
     if array.size and min(*array.chunks, *(array.shards or ()), 1) < 1:
-        raise ValueError("its chunks are empty")
+        raise ValueError("its chunks are empty: write it again")
     if size > CHUNK_BYTES:
         raise ValueError(
             f"its chunks have {size:,} bytes, the most that is read is {CHUNK_BYTES:,}: "
@@ -67,7 +68,9 @@ def check_zarr(array: Any, kinds: str = NUMBERS_AND_TEXT) -> None:
         )
     # Each text that was never written is a copy of it.
     if isinstance(array.fill_value, str) and len(array.fill_value) > MOST_CHARACTERS:
-        raise ValueError(f"its fill value has more than {MOST_CHARACTERS:,} characters")
+        raise ValueError(
+            f"its fill value has more than {MOST_CHARACTERS:,} characters: give it a shorter one"
+        )
     Packing.of(array)
 
 
@@ -132,14 +135,14 @@ class Packing:
         names = [_named(codec).removesuffix("Codec").lower() for codec in codecs]
         packed = [place for place, name in enumerate(names) if name in _COMPRESSORS]
         if len(packed) > 1 or "sharding" in names:
-            raise ValueError("its chunks are packed more than once: write it with one compressor")
+            raise ValueError(f"its chunks are packed more than once: {_AGAIN}")
         place = packed[0] if packed else len(names)
         before, after = names[:place], names[place + 1 :]
         texts = bool(before) and before[0] in _TEXTS
         others = [*(before[1:] if texts else ()), *after]
         odd = [name for name in others if not (is_new and name == "crc32c")]
         if odd:
-            raise ValueError(f"it is packed with {odd[0]!r} too, which cannot be checked")
+            raise ValueError(f"it is packed with {odd[0]!r} too, which is not read: {_AGAIN}")
         codec: dict[str, Any] = {}
         if packed:
             codec = {"id": names[place]} if is_new else codecs[place].get_config()
@@ -198,7 +201,7 @@ def _filtered_bytes(nbytes: int, filters: list[tuple[str, Any]]) -> int:
         elif name in _CHECKSUMS:
             nbytes += 4
         elif name in _TEXTS and name != filters[0][0]:
-            raise ValueError(f"it is packed with {name!r} too, which cannot be checked")
+            raise ValueError(f"it is packed with {name!r} too, which is not read: {_AGAIN}")
         if largest > CHUNK_BYTES:
             raise ValueError(
                 f"its filters make chunks of {largest:,} bytes, the most that is read is "

@@ -262,7 +262,8 @@ def _n_numbers(part: Any) -> int | None:
 
 def _has_numbers(entry: Any, names: Collection[str]) -> bool:
     known = [entry.get(name) for name in names] if isinstance(entry, dict) else [None]
-    return all(type(value) in (int, float) for value in known)
+    # Whole numbers that no float holds cannot be drawn.
+    return all(type(v) is float or (type(v) is int and abs(v) < 2**53) for v in known)
 
 
 def _n_outputs(classes: Any) -> tuple[int, ...]:

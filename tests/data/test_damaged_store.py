@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -14,6 +15,7 @@ import zarr
 from data_helpers import as_format_1, edit_json, flip
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
 import rfcdask as rf
 from rfcdask.data import DamagedStoreError, DataError
@@ -323,6 +325,28 @@ def test_labels_outside_the_classes_are_refused(tmp_path, plain):
     attributes(classes=["down"])(store)
     with pytest.raises(DamagedStoreError, match="labels outside its 1 classes"):
         rf.open_dataset(store).y.compute()
+
+
+@pytest.mark.filterwarnings("ignore:.*without a manifest")
+def test_long_classes_are_refused_before_arrays_are_made_of_them(tmp_path, plain, monkeypatch):
+    store = as_format_1(shutil.copytree(plain, tmp_path / "old.zarr"))
+    attributes(classes=[*map(str, range(100, 400)), "z" * 10**5])(store)
+    tracemalloc.start()
+    with pytest.raises(DamagedStoreError, match="more than 1,000 characters"):
+        rf.open_dataset(store)
+    assert tracemalloc.get_traced_memory()[1] < 2**25
+    tracemalloc.stop()
+    monkeypatch.setattr("rfcdask.data.store.CHUNK_BYTES", 10_000)
+    attributes(classes=["down", "u" * 1000])(store)
+    with pytest.raises(DamagedStoreError, match="labels of a block take"):
+        rf.open_dataset(store)
+
+
+def test_sparse_blocks_have_no_more_bytes_than_a_chunk(tmp_path, monkeypatch):
+    store = rf.ingest(sparse.eye_array(40, format="csr"), tmp_path / "a.zarr", sparse=True)
+    monkeypatch.setattr("rfcdask.data.reader.CHUNK_BYTES", 400)
+    with pytest.raises(DamagedStoreError, match="its arrays have 644 bytes, at most 400 are read"):
+        store.X.compute()
 
 
 def test_all_is_on_the_disk_before_the_mark(tmp_path, monkeypatch):

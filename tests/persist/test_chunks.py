@@ -126,7 +126,7 @@ def test_texts_behind_a_filter(tmp_path):
     told = json.loads((y / ".zarray").read_text())
     told["filters"].insert(0, numcodecs.Shuffle().get_config())
     (y / ".zarray").write_text(json.dumps(told))
-    with pytest.raises(DataError, match="packed with 'vlen-utf8' too, which cannot be checked"):
+    with pytest.raises(DataError, match="packed with 'vlen-utf8' too, which is not read"):
         rf.ingest(str(tmp_path / "x.npy"), tmp_path / "z.zarr", label=str(y))
 
 
@@ -207,8 +207,36 @@ def test_arrays_that_are_packed_more_than_once(tmp_path, how):
             new = {"codecs": codecs, "zarr_format": 3}
             array = zarr.create(store=x, shape=(64, 4), dtype="f8", chunks=(64, 4), **new)
         array[:] = rows
-    with pytest.raises(DataError, match="packed more than once: write it with one compressor"):
+    with pytest.raises(
+        DataError, match="packed more than once: write it again with zarr's default codecs"
+    ):
         rf.ingest(str(x), tmp_path / "y.zarr")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda: {"compressors": zarr.codecs.numcodecs.Zstd()},
+        lambda: {"filters": zarr.codecs.numcodecs.Delta(dtype="<f8")},
+        lambda: {"compressors": [GzipCodec(), ZstdCodec()]},
+        lambda: {"shards": {"shape": (32, 4), "index_location": "start"}},
+    ],
+    ids=["other codec", "filter", "two compressors", "index at the start"],
+)
+@pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in the Zarr")
+def test_whole_arrays_in_other_codecs_are_read_when_written_again_as_the_message_says(
+    tmp_path, how
+):
+    x, rows = tmp_path / "x.zarr", np.arange(256.0).reshape(64, 4)
+    zarr.create_array(x, data=rows, chunks=(16, 4), **how())
+    again = (
+        r"x\.zarr is not read: .*: write it again (with zarr's default codecs|without shards)\.$"
+    )
+    with pytest.raises(DataError, match=again):
+        rf.ingest(str(x), tmp_path / "y.zarr")
+    zarr.create_array(tmp_path / "again.zarr", data=zarr.open_array(x, mode="r")[:])
+    found = rf.ingest(str(tmp_path / "again.zarr"), tmp_path / "y.zarr")
+    np.testing.assert_array_equal(found.X.compute(), rows)
 
 
 HUGE = b"\x28\xb5\x2f\xfd\xe0" + (2**50).to_bytes(8, "little") + b"\x01\0\0"  # a frame of zstd

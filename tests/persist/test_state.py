@@ -193,6 +193,7 @@ PATH = ("sizes", "sampled", "heldout")
     [
         ("history_", {"value": 3}),
         ("history_", {"value": []}),
+        ("history_", {"value": [{"items": [["epoch", 1], ["loss", 10**400]]}]}),
         ("history_", {"strings": ["a"]}),
         ("history_", {"value": [{"items": [["epoch", 1.0]]}]}),
         ("history_", {"value": [{"items": [["epoch", [1.0]], ["loss", 1.0]]}] * 2}),

@@ -16,7 +16,7 @@ import numpy as np
 import zarr
 
 from rfcdask.data.dataset import Dataset
-from rfcdask.data.errors import DataError, faults_of
+from rfcdask.data.errors import DataError, faults_of, limits_of
 from rfcdask.data.location import (
     UNUSABLE,
     Location,
@@ -218,10 +218,12 @@ def _parquet_files(fs: Any, root: str, text: str) -> list[str]:
     inner = [name.removeprefix(root).strip("/") for name in found]
     # Other programs keep what is no part of a table in folders whose names begin with these.
     inner = [name for name in inner if "/" in name and not re.search(r"(^|/)[._]", name)]
-    if here and inner:
+    if inner:
+        alone = "/*.parquet for those of the folder alone, or in " if here else ""
+        lost = ", without the columns that names of folders hold" if "=" in inner[0] else ""
         raise DataError(
-            f"{text} has Parquet files in folders within it too ({inner[0]}): give a pattern that "
-            "ends in /*.parquet for those of the folder alone, or in /**/*.parquet for all."
+            f"{text} has Parquet files in folders within it ({inner[0]}): give a pattern that "
+            f"ends in {alone}/**/*.parquet for all{lost}."
         )
     return here
 
@@ -291,7 +293,7 @@ def _from_array(X: Any, y: Any) -> Source:
 
 def _opened_array(array: zarr.Array[Any]) -> InMemory:
     name = f"zarr array {array.path or array.store}"
-    with faults_of(name, "zarr array of numbers or text"):
+    with limits_of(name):
         check_zarr(array)
     return InMemory(array, name)
 

@@ -19,7 +19,7 @@ import zarr
 from dask.base import tokenize
 from scipy import sparse
 
-from rfcdask.data.errors import DataError, faults_of
+from rfcdask.data.errors import DataError, faults_of, limits_of
 from rfcdask.data.layout import csr_row_bytes
 from rfcdask.data.location import Location
 from rfcdask.data.manifest import BoundedStore
@@ -285,9 +285,10 @@ class ZarrMember(Handle):
         with faults_of(self.name, "zarr array of numbers or text"):
             store = BoundedStore(self.location.store())
             array = zarr.open_array(store=store, path=self.member, mode="r")
+        with limits_of(self.name):
             check_zarr(array)
             store.bind(array)
-            return array
+        return array
 
     def check_size(self) -> None:
         """Refuse an array that declares far more than is stored, or rows beyond a chunk."""

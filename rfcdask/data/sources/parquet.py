@@ -29,7 +29,7 @@ from rfcdask.kernels.arrays import Array
 from rfcdask.persist.chunks import check_expansion
 from rfcdask.persist.untrusted import require_plain
 
-_UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
+_UNNAMED_INDEX = re.compile(r"__index_level_\d+__|__null_dask_index__")
 _TEXTS = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
 _HELD_BYTES = 8 * BATCH_BYTES
 """Most bytes of rows that are read at once, as far as a file tells their size."""
@@ -262,7 +262,7 @@ def names_in_parquet(path: str) -> list[str]:
 
 
 def _names(schema: Any) -> list[str]:
-    # What pandas writes for an index without a name are row numbers, and no feature.
+    # What pandas and Dask write for an index without a name are row numbers, and no feature.
     return [name for name in schema.names if not _UNNAMED_INDEX.fullmatch(name)]
 
 

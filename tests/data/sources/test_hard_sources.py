@@ -442,6 +442,20 @@ def test_a_folder_of_parquet_files_is_read_whole_or_refused(tmp_path: Path) -> N
         assert found.shape == (n_rows, 1)
 
 
+def test_parquet_as_dask_and_duckdb_lay_it_out(tmp_path: Path) -> None:
+    """Row numbers were a column, and a folder of folders was said to have no Parquet files."""
+    table = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "y": [0, 1, 0, 1]})
+    table.assign(__null_dask_index__=range(4)).to_parquet(tmp_path / "a.parquet")
+    found = rf.ingest(tmp_path / "a.parquet", tmp_path / "a.zarr", label="y")
+    assert found.columns == ["a"]
+    np.testing.assert_array_equal(found.X.compute(), table[["a"]])
+    table.assign(k=[1, 1, 2, 2]).to_parquet(tmp_path / "hive", partition_cols=["k"])
+    with pytest.raises(DataError, match=r"ends in /\*\*/\*\.parquet for all, without the columns"):
+        rf.ingest(tmp_path / "hive", tmp_path / "b.zarr", label="y")
+    found = rf.ingest(f"{tmp_path}/hive/**/*.parquet", tmp_path / "b.zarr", label="y")
+    np.testing.assert_array_equal(found.X.compute(), table[["a"]])
+
+
 def test_a_table_with_a_colon_in_its_names_is_no_svmlight_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("time:s,b,y\n1,2,0\n3,4,1\n")
     assert rf.ingest(tmp_path / "a.txt", tmp_path / "a.zarr").columns == ["time:s", "b"]
