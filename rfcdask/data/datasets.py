@@ -10,6 +10,7 @@ import warnings
 import zipfile
 import zlib
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,6 +33,9 @@ LAYOUT_OPTIONS = {
     "block_size", "compressor", "overwrite", "random_state", "shuffle", "sparse", "storage_options",
 }  # fmt: skip
 """Options of `ingest` that leave the rows what they are."""
+_RECIPE_OPTIONS = signature(ingest).parameters.keys() - {
+    "source", "dest", "check", "client", "progress",
+}  # fmt: skip
 
 
 class OtherRowsError(DataError):
@@ -143,6 +147,10 @@ def load_recipe(name: str) -> Recipe:
         data = read_toml(path, RECIPE_BYTES)
         parts = {part: _part(values) for part, values in data.pop("parts").items()}
         classes, columns = tuple(data.pop("classes")), _whole(data.pop("columns"))
+        if not parts:
+            raise ValueError("there are no parts")
+        for option in dict(data.get("ingest", {})).keys() - _RECIPE_OPTIONS:
+            raise ValueError(f"{option!r} is no option that recipes have")
         return Recipe(name=name, parts=parts, classes=classes, columns=columns, **data)
 
 

@@ -165,7 +165,7 @@ def read_toml(path: Path, most: int) -> dict[str, Any]:
     """Read a TOML file that is no larger than it may be, and whose keys have few parts."""
     import tomllib
 
-    text = read_text(path, most)
+    text = read_text(path, most).removeprefix("\ufeff")  # as old editors of Windows write it
     if _LONG_KEY.search(text):  # the time of the parser grows as the square of the parts
         raise ValueError("it is nested too deeply")
     return tomllib.loads(text)

@@ -346,9 +346,10 @@ def test_a_damaged_recipe_is_named(tmp_path, monkeypatch, text):
 
 
 _STRANGE = ['member = "../../x"', 'label_member = "/etc/x"', 'files = ["../x"]', "files = []"]
+_OPTIONS = ["[ingest]\nprogress = 3", "[ingest]\nfoo = 1"]
 
 
-@pytest.mark.parametrize("line", [*_STRANGE, 'rows = "many"', "rows = 0"])
+@pytest.mark.parametrize("line", [*_STRANGE, 'rows = "many"', "rows = 0", *_OPTIONS])
 def test_a_recipe_that_leads_out_of_the_cache_or_cannot_be(tmp_path, monkeypatch, line):
     """A member of an archive was written wherever its name led."""
     monkeypatch.setattr(datasets, "recipe_folder", lambda: tmp_path)

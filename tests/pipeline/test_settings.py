@@ -76,6 +76,8 @@ def test_a_toml_file_at_its_top_or_in_a_table(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text("rows = 5000\n[run]\nsizes = [20, 10]\nlabel = 'late'\n")
     assert from_toml(path) == {"rows": 5000, "sizes": [10, 20], "label": "late"}
+    path.write_text("rows = 5000\n", encoding="utf-8-sig")  # as Notepad may write it
+    assert from_toml(path) == {"rows": 5000}
     path.write_text("refin = 3\n")
     with pytest.raises(SettingsError, match=r"run.toml: there is no setting 'refin'; .*'refine'"):
         from_toml(path)

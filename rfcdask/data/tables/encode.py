@@ -105,7 +105,7 @@ def _kind_of_text(values: Any, kinds: tuple[str, ...]) -> str | None:
         if _converts(values, kind) or 2 * sum(_converts(v, kind) for v in _singly(few)) >= len(few):
             return kind
     if "number" in kinds:
-        number = r"^\s*[-+]?(\d+|\d{1,3}([.' \x{A0}\x{202F}]\d{3})+)(,\d+)+(\.\d+)?\s*$"
+        number = r"^\s*[-+]?\d+([.' \x{A0}\x{202F}]\d{3})*(,\d+)+(\.\d+)?([eE][-+]?\d+)?\s*$"
         if 2 * pc.sum(pc.match_substring_regex(values, number)).as_py() >= len(values):
             return "numbers with commas (write them as 1234.5, or choose 'category' for levels)"
     return "category"

@@ -44,7 +44,7 @@ NEARLY_ALL = 0.9
 _HASHES = 1024
 _WHOLE = re.compile(r"-?\d+\.0")
 _POWER = re.compile(r"-?\d(\.\d+)?e[-+]\d{1,2}")
-_CLOCK = re.compile(r"(\d{4}-\d\d-\d\d[ T])?(\d\d:\d\d:\d\d)(?:(\.\d*?)0*)?(Z|[+-]\d\d:?\d\d)?")
+_CLOCK = re.compile(r"(\d{4}-\d\d-\d\d[ T])?(\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]\d\d:?\d\d)?")
 _UNIT = 1074
 DAY = 86_400_000_000
 """Microseconds of a day."""
@@ -283,9 +283,9 @@ def plain_level(level: str) -> str:
     if level.lower() in ("true", "false"):
         return level.lower()
     if clock := _CLOCK.fullmatch(level):
-        day, time, rest, zone = ((part or "").rstrip(" T.") for part in clock.groups())
+        day, time, rest, zone = ((part or "").rstrip(" T") for part in clock.groups())
         zone = "+00:00" if zone == "Z" else zone[:3] + ":" * bool(zone) + zone[-2:]
-        time += rest + zone
+        time += rest.rstrip("0.") + zone
         return day if day and time == "00:00:00" else f"{day} {time}".strip()
     if _POWER.fullmatch(level):
         return f"{Decimal(level):f}"

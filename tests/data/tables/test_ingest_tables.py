@@ -500,6 +500,13 @@ def test_periods_are_no_dates(kind: str) -> None:
         encoder.transform(pd.DataFrame({"d": days.to_period("D").to_timestamp()}))
 
 
+def test_numbers_with_commas_and_powers_are_no_levels_in_silence(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("price;y\n" + "5;0\n2,5;1\n1,5E-05;0\n-2,25e+3;1\n" * 10)
+    with pytest.raises(DataError, match="column 'price' holds numbers with commas"):
+        rf.ingest(path, tmp_path / "a.zarr", label="y")
+
+
 @pytest.mark.parametrize("group", ["", ".", "'", " ", "\u00a0", "\u202f", ","])
 def test_numbers_with_commas_are_no_levels_in_silence(tmp_path: Path, group: str) -> None:
     """Each became a column of its own, and only the printed store told."""
