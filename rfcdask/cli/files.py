@@ -109,13 +109,15 @@ def whole_file(dest: str, *, overwrite: bool = True, mode: str = "w") -> Iterato
 
 
 @contextmanager
-def whole_folder(dest: str) -> Iterator[Path]:
+def whole_folder(dest: str, *, overwrite: bool = True) -> Iterator[Path]:
     """Give a folder to fill that takes its name, and its time, when the block ends well.
 
     Unlike a store it is never gone on with, and has a name of its own meanwhile.
     """
-    with _writing(dest, True) as target, files.atomic_folder(target) as work:
-        files.remove_left_over(target, work, ("zarr.json", "c"))
+    with (
+        _writing(dest, overwrite) as target,
+        files.atomic_folder(target, ("zarr.json", "c")) as work,
+    ):
         yield work
         os.utime(work)
 

@@ -14,6 +14,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from data_helpers import CONTEXT, tree_bytes
+from sklearn.pipeline import make_pipeline
 
 import rfcdask as rf
 from rfcdask.data import DataError
@@ -164,14 +165,17 @@ def test_no_right_to_read_is_said(tmp_path):
 
 def test_files_of_the_user_are_not_replaced_with_a_store(tmp_path):
     rows = da.from_array(np.eye(3))
+    model = make_pipeline(rf.PCA(1)).fit(np.eye(3))
+    rf.save(model, tmp_path / "m")
     rf.ingest(rows, tmp_path / "a.zarr")
     write_zarr(rows, tmp_path / "b.zarr")
     for name, work in (
         ("a.zarr", lambda: rf.ingest(rows + 1, tmp_path / "a.zarr", overwrite=True)),
         ("b.zarr", lambda: write_zarr(rows + 1, tmp_path / "b.zarr", overwrite=True)),
+        ("m", lambda: rf.save(model, tmp_path / "m", overwrite=True)),
     ):
         (mine := tmp_path / name / "notes.txt").write_text("years of work")
-        with pytest.raises(DestinationError, match=r"zarr holds notes\.txt, .* move that away"):
+        with pytest.raises(DestinationError, match=r"holds notes\.txt, .* move that away"):
             work()
         mine.rename(tmp_path / "notes.txt")
         work()
