@@ -93,6 +93,8 @@ def _writing(dest: str, overwrite: bool, *inputs: str) -> Iterator[Path]:
     with files.disk_errors(dest):
         target.parent.mkdir(parents=True, exist_ok=True)
         with files.exclusive_lock(files.lock_path(target), refusal):
+            files.restore_backup(unfinished(target), target)
+            require_free(dest, overwrite, *inputs)  # nobody else puts one there from now on
             yield target
 
 
