@@ -279,7 +279,7 @@ def is_partial(name: str) -> bool:
 
 def restore_backup(work: Path, target: Path) -> None:
     """Give the older folder its name back, where `replace_folder` was killed in between."""
-    if not target.exists() and backup_of(work).exists():
+    if not target.exists() and os.path.exists(backup_of(work)):  # False for names too long
         backup_of(work).replace(target)
 
 
