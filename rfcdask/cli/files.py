@@ -93,6 +93,8 @@ def _writing(dest: str, overwrite: bool, *inputs: str) -> Iterator[Path]:
     with files.disk_errors(dest):
         target.parent.mkdir(parents=True, exist_ok=True)
         with files.exclusive_lock(files.lock_path(target), refusal):
+            files.restore_backup(unfinished(target), target)
+            require_free(dest, overwrite, *inputs)  # nobody else puts one there from now on
             yield target
 
 
@@ -109,13 +111,15 @@ def whole_file(dest: str, *, overwrite: bool = True, mode: str = "w") -> Iterato
 
 
 @contextmanager
-def whole_folder(dest: str) -> Iterator[Path]:
+def whole_folder(dest: str, *, overwrite: bool = True) -> Iterator[Path]:
     """Give a folder to fill that takes its name, and its time, when the block ends well.
 
     Unlike a store it is never gone on with, and has a name of its own meanwhile.
     """
-    with _writing(dest, True) as target, files.atomic_folder(target) as work:
-        files.remove_left_over(target, work, ("zarr.json", "c"))
+    with (
+        _writing(dest, overwrite) as target,
+        files.atomic_folder(target, ("zarr.json", "c")) as work,
+    ):
         yield work
         os.utime(work)
 

@@ -188,7 +188,7 @@ def _write(
         with whole_file(dest, overwrite=overwrite, mode="wb") as file:
             _write_npy(file, lazy, client)
     else:
-        with whole_folder(dest) as work:
+        with whole_folder(dest, overwrite=overwrite) as work:
             _write_zarr(lazy, work, client)
 
 

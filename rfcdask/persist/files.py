@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any
 
@@ -141,10 +142,14 @@ def save_arrays(path: Path, arrays: dict[str, Any]) -> None:
 
 
 @contextmanager
-def atomic_folder(target: Path) -> Iterator[Path]:
-    """Give a new folder to fill, which takes the name of `target` when the block ends well."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+def atomic_folder(target: Path, own: Collection[str]) -> Iterator[Path]:
+    """Give a new folder to fill, which takes the name of `target` when the block ends well.
+
+    Called with the lock of the target. `own` are patterns of the names in such a folder.
+    """
+    _remove_left_over(target, own)
     require_movable(target)
+    refuse_others(target, own)
     # Not tempfile.mkdtemp: what it makes nobody else may read.
     work = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
     work.mkdir()
@@ -156,16 +161,15 @@ def atomic_folder(target: Path) -> Iterator[Path]:
         raise
 
 
-def remove_left_over(target: Path, work: Path, own: Collection[str]) -> None:
-    """Remove what `atomic_folder` left beside its target when it was killed.
+def _remove_left_over(target: Path, own: Collection[str]) -> None:
+    """Remove what `atomic_folder` left beside its target when it was killed, as the lock says.
 
-    Called with the lock of the target, which says that it is over. `own` are the names in such a
-    folder, up to a dash. What was moved aside gets its name back where nothing took its place.
+    What was moved aside gets its name back where nothing took its place.
     """
     names = glob.escape(f".{target.name}-") + "[0-9a-f]" * 8
     for folder in (*target.parent.glob(names), *target.parent.glob(f"{names}-old")):
-        ours = folder != work and folder.is_dir() and not folder.is_symlink()
-        if ours and {part.name.split("-")[0] for part in folder.iterdir()} <= {*own}:
+        ours = folder.is_dir() and not folder.is_symlink()
+        if ours and not _others(folder, own):
             if folder.name.endswith("-old") and not target.exists():  # see _replace_in_two_steps
                 folder.replace(target)
             discard(folder)
@@ -257,11 +261,15 @@ def require_movable(folder: Path) -> None:
 
 def refuse_others(folder: Path, own: Collection[str]) -> None:
     """Refuse to replace a folder into which somebody put files of theirs, which would be lost."""
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    others = sorted(name for name in names if name not in own and not name.startswith("."))
-    if others:
+    names = _others(folder, own) if os.path.isdir(folder) else []
+    if others := sorted(name for name in names if not name.startswith(".")):
         said = f"{folder} holds {', '.join(others[:3])}, which would be lost: move that away first."
         raise DestinationError(errno.ENOTEMPTY, said)
+
+
+def _others(folder: Path, own: Collection[str]) -> list[str]:
+    """Return the names in a folder that none of the patterns is of."""
+    return [name for name in os.listdir(folder) if not any(fnmatchcase(name, one) for one in own)]
 
 
 def is_partial(name: str) -> bool:
@@ -271,7 +279,7 @@ def is_partial(name: str) -> bool:
 
 def restore_backup(work: Path, target: Path) -> None:
     """Give the older folder its name back, where `replace_folder` was killed in between."""
-    if not target.exists() and backup_of(work).exists():
+    if not target.exists() and os.path.exists(backup_of(work)):  # False for names too long
         backup_of(work).replace(target)
 
 

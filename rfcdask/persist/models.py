@@ -36,7 +36,6 @@ from rfcdask.persist.files import (
     follow_link,
     local_path,
     lock_path,
-    remove_left_over,
     require_flag,
 )
 from rfcdask.persist.state import check_head, check_state, checked_steps, decode, encode, text_array
@@ -49,7 +48,8 @@ from rfcdask.persist.untrusted import (
 )
 
 FORMAT = 2  # raised whenever older versions could not read what is written; 2 knows pipelines
-_OWN = _JSON, _ARRAYS, _STEP = "model.json", "arrays.zarr", "step"
+_JSON, _ARRAYS, _STEP = "model.json", "arrays.zarr", "step"
+_OWN = (_JSON, _ARRAYS, f"{_STEP}-[0-9]*")
 _TRIALS = 3  # how often a model is read again that another took the place of meanwhile
 PERSISTABLE = {
     "RandomFeatures": "rfcdask.features.baselines",
@@ -111,8 +111,7 @@ def save(
     with disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         lock = lock_path(Path(os.path.realpath(target)))
-        with exclusive_lock(lock, other), atomic_folder(target) as work:
-            remove_left_over(target, work, _OWN)
+        with exclusive_lock(lock, other), atomic_folder(target, _OWN) as work:
             _require_free(target, overwrite)  # nobody else puts one there from now on
             _write(obj, work, about)
 

@@ -211,9 +211,8 @@ class RunFolder:
                 raise OtherRunError(
                     f"{part} is missing, and the run is finished: {self.how_to_begin_anew}."
                 )
-        self.checkpoint.unlink(missing_ok=True)
-        self.sample.unlink(missing_ok=True)
-        self.refused.unlink(missing_ok=True)
+        for part in (self.checkpoint, self.sample, self.refused):
+            part.unlink(missing_ok=True)
         shutil.rmtree(self.maps, ignore_errors=True)
 
     def sweep(self) -> None:
@@ -225,6 +224,14 @@ class RunFolder:
     def phase(self, number: int, name: str) -> Path:
         """Return where a phase's record lies."""
         return self.phases / f"{number:02d}-{name}.json"
+
+    def load(self, path: Path) -> Any:
+        """Load a map or model that a phase before has kept here."""
+        from rfcdask.persist.models import load  # loads numpy and zarr, as work does
+
+        said = f"{path} is missing or damaged: {self.how_to_begin_anew}."  # nobody has a copy of it
+        with untrusted.faults_as(lambda why: OtherRunError(said)):
+            return load(path)
 
     def refuse_links(self) -> None:
         """Raise when anything in the folder is a link: writing through it would change that.
@@ -307,11 +314,8 @@ class RunFolder:
         """What to call after an interruption."""
         if self.final_model:
             return "the same command again"
-        where = (
-            ""
-            if self.final == Path("rfcdask-run").absolute()
-            else f" --out {shlex.quote(str(self.final))}"
-        )
+        is_default = self.final == Path("rfcdask-run").absolute()
+        where = "" if is_default else f" --out {shlex.quote(str(self.final))}"
         return f"rfcdask run --resume{where}"
 
     @contextmanager

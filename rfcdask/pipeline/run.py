@@ -18,7 +18,7 @@ from rfcdask.execution.cluster import chosen_scheduler, connect, share_threads
 from rfcdask.execution.configuration import with_progress
 from rfcdask.persist import untrusted
 from rfcdask.persist.files import disk_errors
-from rfcdask.persist.models import load, save
+from rfcdask.persist.models import save
 from rfcdask.persist.untrusted import HIDDEN, redacted
 from rfcdask.pipeline.data import about_model, absolute, identity
 from rfcdask.pipeline.folder import (
@@ -198,7 +198,8 @@ def fit_model(
                 about = about_model(run, run.stored) | {
                     name: result.get(name) for name in ("metric", "score")
                 }
-                save(load(folder.model), model, overwrite=overwrite, about=redacted(plain(about)))
+                fitted, about = folder.load(folder.model), redacted(plain(about))
+                save(fitted, model, overwrite=overwrite, about=about)
         except BaseException:
             if folder.is_run and not folder.holds_work:
                 folder.clear()

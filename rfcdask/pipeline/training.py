@@ -36,7 +36,7 @@ from rfcdask.linear import (
     SGDRegressor,
 )
 from rfcdask.linear.sgd.base import auto_epochs
-from rfcdask.persist.models import load, save
+from rfcdask.persist.models import save
 from rfcdask.pipeline.data import ERROR_ROWS, about_model
 from rfcdask.pipeline.folder import plain, read_record, write_record
 from rfcdask.pipeline.report import Metric
@@ -92,7 +92,7 @@ def select(run: Context) -> dict[str, Any]:
             save(fitted, map_path(run, method, one), overwrite=True)
             took[str(one)] = seconds
             reporter.advance()
-    found = load(map_path(run, method, size))
+    found = run.folder.load(map_path(run, method, size))
     product = {
         "method": method,
         "n_features": found._n_features_out,
@@ -202,7 +202,7 @@ def _fitted(run: Context, method: str, sizes: Sequence[int]) -> Iterator[tuple[i
     known = chosen.get("seconds_by_size") or {str(run.n_components): chosen["seconds"]}
     there = [size for size in sizes if method == chosen["method"] and str(size) in known]
     for size in there:
-        yield size, load(map_path(run, method, size)), known[str(size)]
+        yield size, run.folder.load(map_path(run, method, size)), known[str(size)]
     if left := [size for size in sizes if size not in there]:
         yield from _fit_sizes(run, method, left)
 
@@ -265,7 +265,7 @@ def train(run: Context) -> dict[str, Any]:
     used, (X, y), steps = run.used, _rows(run, run.train), _steps_before(run)
     features: Any = None
     if used["method"] != "none" and not run.learns_features:
-        features = load(map_path(run, used["method"], run.n_components))
+        features = run.folder.load(map_path(run, used["method"], run.n_components))
         steps.append(("features", features))
         X = features.transform(X)
     start = time.perf_counter()
@@ -341,9 +341,9 @@ def make_learner(run: Context) -> Any:
     )
 
 
-def _load_learner(path: Path) -> Any:
+def _load_learner(run: Context, path: Path) -> Any:
     """Load a model without the steps that the rows of a run went through before."""
-    pipeline = load(path)
+    pipeline = run.folder.load(path)
     done = [name for name in pipeline.named_steps if name in ("table", "standardize")]
     return pipeline[len(done) :]
 
@@ -355,7 +355,7 @@ def _better_model(run: Context) -> tuple[Any, Any, Evaluation, dict[str, Any]]:
     """
     trained, linear, test = _kept(run, "trained"), _kept(run, "linear"), run.test
     # The model was replaced already if a run was killed after that.
-    fitted = _load_learner(trained if trained.exists() else run.folder.model)
+    fitted = _load_learner(run, trained if trained.exists() else run.folder.model)
     found = measured(fitted, test.X, test.y, client=run.client)
     metric = Metric(run.judge.scoring)
     mine = metric.value({"metrics": found.values})
@@ -370,10 +370,10 @@ def _better_model(run: Context) -> tuple[Any, Any, Evaluation, dict[str, Any]]:
         )
         return fitted, test, found, {"warnings": [said]}
     if not trained.exists():
-        save(load(run.folder.model), trained)
+        save(run.folder.load(run.folder.model), trained)
     about = about_model(run, run.columns)
-    save(load(linear), run.folder.model, overwrite=True, about=about)
-    fitted, test = _load_learner(linear), run.linear_parts[1]
+    save(run.folder.load(linear), run.folder.model, overwrite=True, about=about)
+    fitted, test = _load_learner(run, linear), run.linear_parts[1]
     set_aside = {"accuracy": found.values.get("accuracy"), "metrics": found.values}
     aside: dict[str, Any] = {"set_aside": set_aside, "warnings": []}
     return fitted, test, measured(fitted, test.X, test.y, client=run.client), aside

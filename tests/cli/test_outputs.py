@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +271,22 @@ def test_what_a_killed_prediction_left_goes_with_the_next(tmp_path: Path) -> Non
     with whole_folder(str(tmp_path / "p.zarr")) as work:
         (work / "zarr.json").write_text("{}")
     assert {path.name for path in tmp_path.iterdir()} == {"p.zarr", ".p.zarr-89abcdef"}
+
+
+def test_a_prediction_replaces_nothing_unasked(tmp_path: Path, monkeypatch: Any, call: Any) -> None:
+    """Another command may take its name while rows are predicted."""
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n3,5\n")
+    rf.save(rf.Ridge().fit(np.eye(2), [1, 2]), tmp_path / "m")
+    made, predict = tmp_path / "p.zarr", sys.modules["rfcdask.cli.predict"]
+    write = predict._write
+    monkeypatch.setattr(predict, "_write", lambda *a: (made.mkdir(exist_ok=True), write(*a)))
+    done = call("predict", *(str(tmp_path / name) for name in ("m", "a.csv", "p.zarr")))
+    assert "exists already: pass --overwrite" in done.stderr
+    assert not list(made.iterdir())
+    (made / "zarr.json").write_text("{}")
+    (made / "notes.txt").write_text("years of work")
+    done = call("predict", str(tmp_path / "m"), str(tmp_path / "a.csv"), str(made), "--overwrite")
+    assert "holds notes.txt, which would be lost" in done.stderr
 
 
 def test_names_in_data_are_no_commands_to_the_terminal(call: Any, tmp_path: Path) -> None:

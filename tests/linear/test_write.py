@@ -17,7 +17,7 @@ import rfcdask as rf
 from rfcdask.data.layout import codecs
 from rfcdask.data.location import Location
 from rfcdask.linear import write_zarr
-from rfcdask.linear.write import _BEGUN, _begin, _identity, _WriteBlock
+from rfcdask.linear.write import _BEGUN, _begin, _identity, _WriteBlock, encode_chunk
 from rfcdask.persist.files import DestinationError
 from tests.linear_data import blobs, lazy
 
@@ -288,13 +288,15 @@ def test_blocks_of_another_type_than_declared_lose_nothing(
         assert np.array_equal(stored.compute(), np.array([[1, 0]] * 3, declared))
 
 
-@pytest.mark.parametrize("damage", ["emptied", "flipped", "deleted"])
+@pytest.mark.parametrize("damage", ["emptied", "flipped", "exchanged", "deleted"])
 def test_damaged_blocks_are_written_again(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "a.zarr"
     interrupted(path)
     chunk = next((tmp_path / "a.zarr.unfinished" / "c").glob("*/0"))
-    data = chunk.read_bytes()
+    data, rows = chunk.read_bytes(), np.arange(20.0).reshape(10, 2)
+    others = (encode_chunk(rows + 0.5 + n, rows.shape, rows.dtype) for n in range(999))
     changed = {"emptied": b"", "flipped": bytes([data[0] ^ 1]) + data[1:]}
+    changed["exchanged"] = next(other for other in others if len(other) == len(data))
     chunk.unlink() if damage == "deleted" else chunk.write_bytes(changed[damage])
     stored = write_zarr(Stop(99).rows(), path)
     assert np.array_equal(stored.compute(), np.arange(100.0).reshape(50, 2))

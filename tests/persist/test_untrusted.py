@@ -9,6 +9,7 @@ import pickle
 import shutil
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import google_crc32c
 import numpy as np
@@ -18,7 +19,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 import rfcdask as rf
 from rfcdask.persist import models as persist
-from rfcdask.persist.untrusted import read_toml
+from rfcdask.persist.files import save_arrays
+from rfcdask.persist.untrusted import open_npz, read_toml
 from tests.persist.models import edit, rows
 
 HUGE = 10**8
@@ -320,3 +322,11 @@ def test_what_every_model_says_of_itself(
         return
     with pytest.raises(persist.DamagedModelError, match=rf"damaged: {name} is "):
         persist.describe(tmp_path / "model")
+
+
+def test_an_archive_whose_array_declares_fewer_rows_is_refused(tmp_path: Path) -> None:
+    """A checksum stands at the end of each array, to which nobody reads then."""
+    save_arrays(path := tmp_path / "sample.npz", {"X": np.ones((6000, 8))})
+    path.write_bytes(path.read_bytes().replace(b"(6000, ", b"(2000, "))
+    with pytest.raises(BadZipFile, match=r"CRC-32 .*X\.npy"):
+        open_npz(path)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rfcdask as rf
 from rfcdask._version import __version__
 from rfcdask.data import DataError
 from rfcdask.evaluation.compare import Split
@@ -281,6 +282,17 @@ def test_a_damaged_sample_is_named(tmp_path: Path, content: bytes | str | None) 
     words = r"sample\.npz is damaged .*: remove .*03-sample\.json and call .* with --resume"
     with pytest.raises(OtherRunError, match=words):
         _ = run.sample
+
+
+def test_a_damaged_map_is_named(tmp_path: Path) -> None:
+    """Nobody has a copy of one, nor can anybody save it again."""
+    folder = RunFolder(tmp_path)
+    kept = folder.maps / "a"
+    rf.save(rf.PCA(1).fit(np.eye(2)), kept)
+    for part in (kept / "arrays.zarr" / "mean_" / "c" / "0", kept / "model.json"):
+        part.unlink()
+        with pytest.raises(OtherRunError, match=r"maps/a is missing or damaged: pass --overwrite"):
+            folder.load(kept)
 
 
 @pytest.mark.parametrize(

@@ -192,13 +192,15 @@ class KernelModel(EpochModel):
         if self.checkpoint is not None:
             checkpoint = KernelCheckpoint(self.checkpoint, fingerprint)
             gamma = checkpoint.stored_gamma()
+            if checkpoint.trials:
+                self.trials_ = [*checkpoint.trials]
         if gamma is None:
             gamma = self._choose_gamma(setting)
         sizes = _group_sizes(setting, self.chains)
         n_steps = -(-steps_of(sizes, setting.batch) * setting.epochs // self.chains)
         work, state = self._begin(setting, gamma, n_steps)
         if checkpoint is not None:
-            checkpoint.gamma = gamma
+            checkpoint.gamma, checkpoint.trials = gamma, getattr(self, "trials_", ())
         run = KernelTrainingLoop(
             work,
             setting.read,

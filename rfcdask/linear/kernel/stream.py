@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -336,7 +336,7 @@ class KernelTrainingLoop:
 
 
 class KernelCheckpoint(Checkpoint):
-    """A training run on disk; `gamma` spares a resumed run the trials of widths."""
+    """A training run on disk; `gamma` and `trials` spare a resumed run the trials of widths."""
 
     arrays = tuple(
         f"{name}_{part}"
@@ -344,6 +344,7 @@ class KernelCheckpoint(Checkpoint):
         for part in Parameters._fields
     )
     gamma: float = 0.0
+    trials: Sequence[dict[str, float]] = ()
 
     def save_run(
         self, state: OptimizerState, best: BestState, position: tuple[int, int], history: History
@@ -355,6 +356,7 @@ class KernelCheckpoint(Checkpoint):
             position=position,
             history=history,
             gamma=self.gamma,
+            trials=list(self.trials),
             step=state.adam.step,
             loss=[state.loss, state.weight],
             best=[best.head, best.loss, best.smallest, best.since],
@@ -390,7 +392,10 @@ class KernelCheckpoint(Checkpoint):
             return state, BestState(found[3], head, best, smallest, since), *self._progress(about)
 
     def stored_gamma(self) -> float | None:
-        """Return the width that the stored run began with, or None without a checkpoint."""
+        """Return the width that the stored run began with, or None without a checkpoint.
+
+        The trials by which it was chosen are `trials` then; earlier versions kept none.
+        """
         if not self.path.exists():
             return None
         about, _ = self._read()
@@ -399,4 +404,7 @@ class KernelCheckpoint(Checkpoint):
             require_numbers(0, about["gamma"])
             if not about["gamma"]:
                 raise ValueError("its gamma is 0")
+            names = ("gamma", "rows", "held_out_loss")
+            known = about.get("trials", [])
+            self.trials = [{name: float(trial[name]) for name in names} for trial in known]
             return float(about["gamma"])

@@ -13,9 +13,12 @@ from pathlib import Path
 import dask.array as da
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from data_helpers import CONTEXT, tree_bytes
+from sklearn.pipeline import make_pipeline
 
 import rfcdask as rf
+from rfcdask.cli import main
 from rfcdask.data import DataError
 from rfcdask.linear.write import write_zarr
 from rfcdask.persist.files import DestinationError
@@ -164,17 +167,40 @@ def test_no_right_to_read_is_said(tmp_path):
 
 def test_files_of_the_user_are_not_replaced_with_a_store(tmp_path):
     rows = da.from_array(np.eye(3))
+    model = make_pipeline(rf.PCA(1)).fit(np.eye(3))
+    rf.save(model, tmp_path / "m")
     rf.ingest(rows, tmp_path / "a.zarr")
     write_zarr(rows, tmp_path / "b.zarr")
     for name, work in (
         ("a.zarr", lambda: rf.ingest(rows + 1, tmp_path / "a.zarr", overwrite=True)),
         ("b.zarr", lambda: write_zarr(rows + 1, tmp_path / "b.zarr", overwrite=True)),
+        ("m", lambda: rf.save(model, tmp_path / "m", overwrite=True)),
     ):
         (mine := tmp_path / name / "notes.txt").write_text("years of work")
-        with pytest.raises(DestinationError, match=r"zarr holds notes\.txt, .* move that away"):
+        with pytest.raises(DestinationError, match=r"holds notes\.txt, .* move that away"):
             work()
         mine.rename(tmp_path / "notes.txt")
         work()
+
+
+@pytest.mark.parametrize("name", ["a.zarr", "b.zarr"])
+def test_what_was_replaced_when_a_process_was_killed_stays(tmp_path, name):
+    """Where two names cannot change places at once, neither has the name for an instant."""
+    rows, place = da.from_array(np.eye(3)), tmp_path / name
+    if name == "a.zarr":
+        rf.ingest(rows, place)
+        (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
+        command = ["ingest", str(tmp_path / "bad.csv"), str(place), "--label", "c", "--overwrite"]
+    else:
+        write_zarr(rows, place)
+    before = tree_bytes(place)
+    place.rename(tmp_path / f"{name}.unfinished-old")
+    if name == "a.zarr":
+        assert CliRunner().invoke(main, command).exit_code == 2
+    else:
+        with pytest.raises(ZeroDivisionError):
+            write_zarr(rows.map_blocks(lambda block: 1 / 0, dtype=float), place, overwrite=True)
+    assert tree_bytes(place) == before
 
 
 def test_a_mount_point_is_not_replaced(tmp_path, monkeypatch):
