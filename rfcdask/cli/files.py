@@ -156,6 +156,7 @@ def whole_store(dest: str, overwrite: bool, *inputs: str) -> Iterator[str]:
         on_interrupt(said)
         yield str(work)
         move_into_place(work, target)
+        on_interrupt(f"Interrupted; {dest} is whole.")  # called again, it would be taken
 
 
 def move_into_place(work: Path, target: Path) -> None:

@@ -193,7 +193,7 @@ def info(path: str, verify: bool, as_json: bool) -> None:
         return
     if not is_store(path):
         raise ValueError(
-            f"{path} is neither a store nor a saved model: 'rfcdask ingest {path} DEST' makes a "
+            f"{path} is neither a store nor a saved model: 'rfcdask ingest FILE DEST' makes a "
             "store of a file."
         )
     show_store(path, as_json, verify)

@@ -36,6 +36,7 @@ from rfcdask.persist.files import (
     follow_link,
     local_path,
     lock_path,
+    refuse_others,
     require_flag,
 )
 from rfcdask.persist.state import check_head, check_state, checked_steps, decode, encode, text_array
@@ -118,10 +119,14 @@ def save(
 
 def _require_free(target: Path, overwrite: bool) -> None:
     if os.path.exists(target) and not (overwrite and _is_model(target)):
-        raise FileExistsError(
-            f"{target} exists already; choose another path"
-            + (", or pass overwrite=True." if _is_model(target) else ": it is not a saved model.")
-        )
+        how = ", or pass overwrite=True." if _is_model(target) else ": it is not a saved model."
+        raise FileExistsError(f"{target} exists already; choose another path{how}")
+
+
+def refuse_files_of_others(path: str | os.PathLike[str]) -> None:
+    """Refuse to replace a model in whose folder somebody put files of theirs, such as results."""
+    if _is_model(folder := local_path(path)):
+        refuse_others(folder, _OWN)
 
 
 def saved_class(name: str) -> Callable[..., Any]:

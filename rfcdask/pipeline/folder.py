@@ -170,7 +170,8 @@ class RunFolder:
         """Tell what a killed process left half written, or half removed, from files of others."""
         own = "|".join(re.escape(part.name) for part in (*self._files, *self._folders))
         beside = rf"\.({own})(\.lock|-[0-9a-f]{{8}}(-old)?)"  # of an ingest, and of a saved model
-        return re.fullmatch(f"({own}){_PART}|{beside}", name) is not None
+        mark = r"\.rfcdask-[0-9a-f]{32}"  # put there for workers to find
+        return re.fullmatch(f"({own}){_PART}|{beside}|{mark}", name) is not None
 
     def refuse(self) -> None:
         """Let the corrected command begin here, with the store where that is the same still."""

@@ -18,7 +18,7 @@ from rfcdask.execution.cluster import chosen_scheduler, connect, share_threads
 from rfcdask.execution.configuration import with_progress
 from rfcdask.persist import untrusted
 from rfcdask.persist.files import disk_errors
-from rfcdask.persist.models import save
+from rfcdask.persist.models import refuse_files_of_others, save
 from rfcdask.persist.untrusted import HIDDEN, redacted
 from rfcdask.pipeline.data import about_model, absolute, identity
 from rfcdask.pipeline.folder import (
@@ -184,6 +184,7 @@ def fit_model(
     """
     started = time.perf_counter()
     folder = RunFolder.of_fit(model)
+    refuse_files_of_others(model)  # before the work
     given = {"test_size": None} | from_mapping(settings or {})
     asked = Settings(**given)
     if asked.method == "none" and asked.learner == "none":

@@ -22,7 +22,7 @@ BAD = {
     "ingest-taken": ("ingest data.csv store.zarr --label target", "pass --overwrite"),
     "fetch-unknown": ("fetch imagenet bad.zarr", "no recipe 'imagenet'"),
     "synthesize-taken": ("synthesize higgs store.zarr --rows 9", "pass --overwrite"),
-    "info-no-store": ("info data.csv", "neither a store nor a saved model"),
+    "info-no-store": ("info data.csv", "'rfcdask ingest FILE DEST' makes a store"),
     "plan-option-of-a-file": ("plan store.zarr --label x", "store.zarr is a store"),
     "tune-scheduler-file": ("tune store.zarr --scheduler nowhere.txt", "nowhere.txt"),
     "fit-taken": ("fit store.zarr fitted", "pass --overwrite"),

@@ -129,6 +129,21 @@ def piped(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_a_store_that_is_whole_is_not_to_be_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rfcdask.cli.stores.show_store", interrupted)
+    Path("rows.csv").write_text("a,label\n1,0\n2,1\n3,1\n")
+    result = call_here("ingest", "rows.csv", "rows.zarr", "--label", "label")
+    assert result.exit_code == 130
+    assert "Interrupted; rows.zarr is whole." in result.stderr
+    assert "again" not in result.stderr
+
+
 def test_a_reader_that_goes_away_is_no_error(many: Path) -> None:
     rf.save(
         rf.RidgeClassifier().fit(np.eye(5, dtype="float32"), ["a", "b", "a", "b", "a"]),

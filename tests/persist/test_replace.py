@@ -18,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 import rfcdask as rf
 from rfcdask.persist import files
 from rfcdask.persist import models as persist
+from rfcdask.pipeline import fit_model
 from tests.persist.models import fitted, rows
 
 
@@ -37,6 +38,17 @@ def test_what_is_no_model_is_never_replaced(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match=r"thesis exists already.*not a saved model"):
         rf.save(fitted("random"), tmp_path / "thesis", overwrite=True)
     assert (tmp_path / "thesis" / "chapter.txt").read_text() == "years of work"
+
+
+def test_a_model_with_files_of_the_user_is_not_replaced(saved: Path) -> None:
+    (saved / "predicted.csv").write_text("1")
+    for replace in (
+        lambda: rf.save(fitted("random"), saved, overwrite=True),
+        lambda: fit_model("nowhere.csv", saved, overwrite=True),
+    ):
+        with pytest.raises(files.DestinationError, match=r"holds predicted\.csv, .* move that"):
+            replace()
+    assert (saved / "predicted.csv").read_text() == "1"
 
 
 def test_a_link_to_a_model_stays_a_link(saved: Path) -> None:

@@ -81,6 +81,7 @@ def test_clearing_leaves_what_is_not_of_the_run(tmp_path: Path) -> None:
         (tmp_path / half).write_text("x")
     for beside in (".data.zarr.lock", ".training.npz.lock", ".model-0123abcd", ".model-old"):
         (tmp_path / beside).write_text("of a killed ingest or save")
+    (tmp_path / f".rfcdask-{'0f' * 16}").write_text("of one killed while workers looked for it")
     folder.clear()
     kept = {"notes.txt", "film.part", "x.json.partial", "data.zarr.film.part.old", ".model-old"}
     assert {item.name for item in tmp_path.iterdir()} == kept
