@@ -16,7 +16,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -37,6 +37,7 @@ from rfcdask.persist.files import refuse_others
 from rfcdask.persist.untrusted import faults_as, rights_said
 
 KEY = "manifest/zarr.json"
+_PARTS = ("zarr.json", "manifest", "X", "y", "targets", "projection")
 """Where it lies: the attributes of an empty zarr group, which other readers of zarr understand."""
 REMEDY = "restore it from a copy or ingest the data again"
 _ABSENT = np.uint64(2**64 - 1)
@@ -373,10 +374,8 @@ class CheckedStore(BoundedStore):
 
 def beside(location: Location) -> Location:
     """Return where a store is written that is to replace one on a disk; files of others stay."""
-    with suppress(DamagedStoreError):
-        if (found := read_manifest(location)) is not None:
-            parts = {name.partition("/")[0] for name in (*found.files, *found.shards, KEY)}
-            refuse_others(Path(location.url), parts)
+    if location.exists("manifest"):  # which may be damaged: it is not asked
+        refuse_others(Path(location.url), _PARTS)
     return location.beside()
 
 

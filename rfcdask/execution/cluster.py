@@ -140,24 +140,24 @@ def _connected(
 ) -> Iterator[Any]:
     target = chosen_scheduler(where)
     with ExitStack() as stack:
-        if hasattr(target, "scheduler_info") and hasattr(target, "submit"):  # a client
-            stack.callback(_forget_closed_clients)
-            stack.enter_context(target.as_current())
-            yield target
-        elif isinstance(target, str) and target == "threads":
+        if isinstance(target, str) and target == "threads":
             yield stack.enter_context(_threads(n_workers, threads_per_worker))
         elif isinstance(target, str) and target == "local":
             local = _local_cluster(
                 n_workers, threads_per_worker, memory_limit, security, dashboard_address
             )
             yield stack.enter_context(_client(stack.enter_context(local), None, START_SECONDS))
-        elif n_workers is threads_per_worker is memory_limit is None:
-            yield stack.enter_context(_remote_client(target, security, timeout))
-        else:
+        elif not n_workers is threads_per_worker is memory_limit is None:
             raise ValueError(
                 "n_workers, threads_per_worker and memory_limit describe a local cluster; a "
                 "running one has its own: leave them out."
             )
+        elif hasattr(target, "scheduler_info") and hasattr(target, "submit"):  # a client
+            stack.callback(_forget_closed_clients)
+            stack.enter_context(target.as_current())
+            yield target
+        else:
+            yield stack.enter_context(_remote_client(target, security, timeout))
 
 
 def current_client(client: Any = None) -> Any:

@@ -254,6 +254,10 @@ def require_movable(folder: Path) -> None:
         if os.path.isdir(place) and not os.access(place, os.W_OK):
             said = f"no right to remove {place}: change its rights or choose another destination."
             raise DestinationError(errno.EACCES, said)
+    stores = [p for p in folder.absolute().parents if (p / "manifest" / "zarr.json").is_file()]
+    if stores and folder.is_dir():
+        said = f"{folder} is part of the store {stores[0]}: choose a place outside of it."
+        raise DestinationError(errno.EBUSY, said)
     if os.path.ismount(folder):
         said = f"{folder} is a mount point, and nothing can take the place of one: choose a folder"
         raise DestinationError(errno.EBUSY, f"{said} within it, or remove what lies there.")

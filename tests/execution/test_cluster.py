@@ -366,6 +366,14 @@ def test_bad_arguments(where: object, settings: dict[str, object], error: type, 
         pass
 
 
+def test_a_client_has_the_size_of_its_cluster(cluster_client: Client) -> None:
+    with (
+        pytest.raises(ValueError, match="running one has its own: leave them out"),
+        rf.connect(cluster_client, n_workers=2),
+    ):
+        pass
+
+
 @pytest.mark.parametrize(
     ("where", "security"),
     [

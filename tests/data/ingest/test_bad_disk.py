@@ -217,6 +217,31 @@ def test_a_mount_point_is_not_replaced(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["a.zarr", "b.zarr"]
 
 
+def test_a_part_of_a_store_is_not_replaced(tmp_path):
+    """Neither by a store nor by features: the store that it is of could not be read any more."""
+    store = rf.ingest(np.eye(3), tmp_path / "a.zarr")
+    for replace in (
+        lambda: rf.ingest(np.eye(4), tmp_path / "a.zarr" / "X", overwrite=True),
+        lambda: write_zarr(da.ones((4, 1)), tmp_path / "a.zarr" / "X", overwrite=True),
+    ):
+        with pytest.raises(DestinationError, match=r"X is part of the store \S*a\.zarr: choose a"):
+            replace()
+    store.verify()
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_files_in_a_store_that_are_not_of_it_are_not_lost(tmp_path, damaged):
+    """Also where its manifest cannot say what is of it."""
+    rf.ingest(np.eye(3), path := tmp_path / "a.zarr")
+    (path / "predicted.csv").write_text("years of work")
+    if damaged:
+        (path / "manifest" / "zarr.json").write_text("{")
+    with pytest.raises(DestinationError, match=r"a\.zarr holds predicted\.csv, .* move that away"):
+        rf.ingest(np.eye(4), path, overwrite=True)
+    (path / "predicted.csv").rename(tmp_path / "predicted.csv")
+    assert rf.ingest(np.eye(4), path, overwrite=True).X.shape == (4, 4)
+
+
 @pytest.mark.parametrize("closed", ["", ".unfinished-old"])
 def test_what_cannot_be_removed_is_not_replaced(tmp_path, monkeypatch, closed):
     """That of another user stayed beside it, and the next replacement ended in an OSError."""
