@@ -21,9 +21,12 @@ PATIENCE = 60
 
 
 def bare_environment(**more: str) -> dict[str, str]:
-    """Return what another machine would have of this process's environment: nearly nothing."""
-    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-    return kept | more
+    """Return what another machine would have of this process's environment: nearly nothing.
+
+    It has the same kind of processor, of which OPENBLAS_CORETYPE may say another than there is.
+    """
+    names = ("PATH", "PYTHONPATH", "OPENBLAS_CORETYPE")
+    return {name: os.environ[name] for name in names if name in os.environ} | more
 
 
 def user_environment(**more: str) -> dict[str, str]:

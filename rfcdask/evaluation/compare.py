@@ -28,7 +28,7 @@ from rfcdask.kernels.arrays import Array, DaskArray, Matrix, check_finite, featu
 from rfcdask.kernels.runtime import available_cpus
 from rfcdask.kernels.seeds import draw_parts, draw_rows, seed_of, stream
 from rfcdask.linear import SCORERS
-from rfcdask.selection.columns import SharedColumns
+from rfcdask.selection.columns import SharedCandidates
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -201,7 +201,7 @@ def compare(
         for again in range(seed, seed + repeats):
             data = _split(X, y, n_rows, n_test, again, client)
             judge = Judge.of(data.labels, scoring, class_weight)
-            width, shared = resolve_gamma(gamma, known, data.test), SharedColumns()
+            width, shared = resolve_gamma(gamma, known, data.test), SharedCandidates()
             for name in methods:
                 reporter.note(name)
                 own = isinstance(methods, Mapping)
@@ -271,7 +271,7 @@ def fit_sizes(
     sizes: Sequence[int],
     data: Split,
     client: Client | None = None,
-    shared: SharedColumns | None = None,
+    shared: SharedCandidates | None = None,
 ) -> Iterator[tuple[int, Any, float]]:
     """Yield each size with a fitted copy of a map, and the seconds that took.
 

@@ -40,7 +40,7 @@ from rfcdask.kernels.arrays import (
 from rfcdask.kernels.hot_loop import CosineBlock
 from rfcdask.kernels.seeds import draw_pairs, draw_parts, draw_rows, seed_of
 from rfcdask.selection.candidates import label_columns
-from rfcdask.selection.columns import SharedColumns
+from rfcdask.selection.columns import SharedCandidates
 from rfcdask.selection.compress import (
     Compression,
     CompressionSettings,
@@ -271,7 +271,7 @@ class CompressedFeatures(FeatureMap):
         *,
         sizes: Sequence[int],
         client: Client | None = None,
-        shared: SharedColumns | None = None,
+        shared: SharedCandidates | None = None,
     ) -> list[tuple[Self, float]]:
         """Return fitted maps of several sizes, each as `fit` would give it, by one selection.
 
@@ -281,7 +281,7 @@ class CompressedFeatures(FeatureMap):
             As in `fit`.
         sizes : sequence of int
             Values of ``n_components``.
-        shared : SharedColumns, optional
+        shared : SharedCandidates, optional
             What other selections on the same rows have in common with this one; no pick changes.
 
         Returns

@@ -53,7 +53,7 @@ from rfcdask.pipeline.folder import (
 from rfcdask.pipeline.report.page import recommend, render
 from rfcdask.pipeline.settings import Settings, renamed
 from rfcdask.pipeline.training import compare_maps, score, select, train, train_linear
-from rfcdask.selection.columns import SharedColumns
+from rfcdask.selection.columns import SharedCandidates
 
 PACKAGES = ("dask", "distributed", "numba", "numpy", "scikit-learn", "scipy", "zarr")
 TIMED = ("seconds", "fit_seconds", "train_seconds", "microseconds_per_row", "rows_per_second")
@@ -78,7 +78,7 @@ class Context:
     say: Say
     ignore_plan: bool = False
     done: dict[str, dict[str, Any]] = field(default_factory=dict)
-    shared: SharedColumns = field(default_factory=SharedColumns)
+    shared: SharedCandidates = field(default_factory=SharedCandidates)
 
     @property
     def compares(self) -> bool:

@@ -11,8 +11,10 @@ Its next picks are the batch. Measured, that halves the number of columns fetche
 
 A wrong guess costs time and never changes a pick. The forecast runs on a copy of the solver and
 on entries of G that may be approximate; all it returns is a list of indices. Every real pick is
-made from scores over all candidates and from the whole exact column, and a column is the same
-whichever batch it comes with.
+made from scores over all candidates and from the whole exact column. The last bits of a column do
+hang on the batch that it comes with, since BLAS sums up in another order at another place of a
+product. So a solver fetches its columns itself, also where another one has had them: what is
+selected must not hang on what was selected before.
 """
 
 from __future__ import annotations
@@ -115,22 +117,22 @@ class ColumnCache:
         Bytes that columns fetched ahead, and not used so far, may take.
     """
 
-    def __init__(self, objective: Objective, budget: int = 2**30) -> None:
-        self.objective = objective
+    def __init__(
+        self, objective: Objective, budget: int = 2**30, squared_norms: Array | None = None
+    ) -> None:
+        self.objective, self.budget = objective, budget
         self.n_atoms, self.dtype = objective.n_atoms, objective.dtype
-        self.squared_norms = objective.squared_norms()
+        self.squared_norms = objective.squared_norms() if squared_norms is None else squared_norms
         self._used: dict[int, Array] = {}
         self._ahead: dict[int, Array] = {}
         self._likely = LikelyAtoms(objective)
         self._gram_of_used: Array = np.empty((0, 0), self.dtype)  # as of the last forecast
         self._room = max(BATCH, budget // max(1, 8 * self.n_atoms))
-        self._seconds: dict[int, float] = {}  # that each column took
-        self._lent: dict[int, float] = {}
-        self.making, self.spared = 0.0, 0.0
+        self.spared = 0.0  # seconds that it would have taken to make the values anew
 
-    def lend(self) -> None:
-        """Begin counting in `spared` the seconds of what is there already for another solver."""
-        self._lent, self.spared = dict(self._seconds), self.making
+    def emptied(self) -> ColumnCache:
+        """Return one of the same candidates with no columns, for another solver."""
+        return ColumnCache(self.objective, self.budget, self.squared_norms)
 
     def column(self, atom: int, scores: Array, forecast: Forecast | None = None) -> Array:
         """Return one column; when it is missing, fetch those likely to be asked for next with it.
@@ -148,7 +150,6 @@ class ColumnCache:
                 self._fetch(self._batch_with(atom, scores, forecast))
                 self._drop_oldest_but(atom)
             self._used[atom] = self._ahead.pop(atom)
-        self.spared += self._lent.pop(atom, 0.0)
         return self._used[atom]
 
     def product(self, weights: Array) -> Array:
@@ -207,12 +208,9 @@ class ColumnCache:
         return atoms, G
 
     def _fetch(self, atoms: IntArray) -> None:
-        start = time.perf_counter()
         for atom, column in zip(atoms, self.objective.columns(atoms).T, strict=True):
             # A view would keep the memory of the whole batch as long as any of its columns.
             self._ahead[int(atom)] = column.copy()
-        each = (time.perf_counter() - start) / len(atoms)
-        self._seconds |= dict.fromkeys(map(int, atoms), each)
 
     def _drop_oldest_but(self, atom: int) -> None:
         """Drop the oldest columns fetched ahead and never used, all but the one asked for."""
@@ -223,24 +221,24 @@ class ColumnCache:
                 del self._ahead[oldest]
 
 
-class SharedColumns:
-    """The columns of the last selection, for the next one on the same rows and candidates.
+class SharedCandidates:
+    """The candidates' values of the last selection, for the next one on the same rows.
 
-    GIGA and Frank-Wolfe, or selections with labels and without, ask for many of the same. What is
-    there already changes no pick.
+    GIGA and Frank-Wolfe, or selections with labels and without, multiply the same ones.
     """
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """Let go of the columns."""
+        """Let go of the values."""
         self._about: tuple[Any, ...] = ()
         self._columns: ColumnCache | None = None
+        self._making = 0.0  # seconds
         release_memory()  # hundreds of MiB, of which the next may take pieces of another size
 
     def of(self, about: tuple[Any, ...], make: Callable[[], ColumnCache]) -> ColumnCache:
-        """Return the columns of what `about` says, rows and settings, made where they are others.
+        """Return a cache without columns on what `about` says, made where that is something else.
 
         Parameters
         ----------
@@ -249,13 +247,14 @@ class SharedColumns:
         make : callable
         """
         if self._columns is not None and self._is_about(about):
-            self._columns.lend()
-            return self._columns
+            again = self._columns.emptied()
+            again.spared = self._making
+            return again
         self.clear()  # before others are made, with no name left for them here: both may be large
         start = time.perf_counter()
         columns = make()
-        columns.making = time.perf_counter() - start
-        self._about, self._columns = about, columns
+        self._making = time.perf_counter() - start
+        self._about, self._columns = about, columns.emptied()
         return columns
 
     def _is_about(self, about: tuple[Any, ...]) -> bool:

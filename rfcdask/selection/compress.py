@@ -27,7 +27,7 @@ from rfcdask.kernels.runtime import release_memory
 from rfcdask.kernels.seeds import stream
 from rfcdask.selection import Path, SelectionState, fill_up, run_solver
 from rfcdask.selection.candidates import Candidates, PairTarget, RowTarget
-from rfcdask.selection.columns import ColumnCache, SharedColumns
+from rfcdask.selection.columns import ColumnCache, SharedCandidates
 from rfcdask.selection.objective import AllPairs, SampledPairs, Track, gram, untracked
 from rfcdask.selection.refine import (
     FeatureParameters,
@@ -132,7 +132,7 @@ def compress_to_sizes(
     settings: CompressionSettings,
     sizes: Sequence[int],
     track: Track = untracked,
-    shared: SharedColumns | None = None,
+    shared: SharedCandidates | None = None,
 ) -> list[tuple[Compression, float]]:
     """Return what `compress` returns for each number of atoms, all by one run of the solver.
 
@@ -198,7 +198,7 @@ def select_sizes(
     settings: CompressionSettings,
     sizes: Sequence[int],
     track: Track = untracked,
-    shared: SharedColumns | None = None,
+    shared: SharedCandidates | None = None,
 ) -> list[Selection]:
     """Choose atoms for several sizes, of which the largest is that of the settings."""
     if not vary(training.X):
@@ -237,7 +237,7 @@ def _columns(
     training: LabelledRows,
     pairs: Pairs | None,
     settings: CompressionSettings,
-    shared: SharedColumns | None,
+    shared: SharedCandidates | None,
 ) -> ColumnCache:
     """Return the columns of G, those of another selection where they are the same."""
     s, X, budget = settings, training.X, settings.memory_budget

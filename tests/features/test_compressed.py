@@ -12,7 +12,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 import rfcdask as rf
 from rfcdask.selection import columns as columns_module
-from rfcdask.selection.columns import ColumnCache, SharedColumns
+from rfcdask.selection.columns import ColumnCache, SharedCandidates
 from rfcdask.selection.objective import AllPairs, DenseGram, SampledPairs
 
 rng = np.random.default_rng(42)
@@ -85,13 +85,13 @@ def test_selections_on_the_same_rows_share_columns(
             monkeypatch.setattr(kind, name, counted(getattr(kind, name), asked))
     common = {"n_candidates": 300, "n_pairs": 2000, "n_rows": 200, "random_state": 0}
 
-    def picked(settings: dict[str, object], shared: SharedColumns | None) -> list[Any]:
+    def picked(settings: dict[str, object], shared: SharedCandidates | None) -> list[Any]:
         unfitted = rf.CompressedFeatures.paper(40, **(common | settings))
         maps = unfitted.fit_sizes(X, y, sizes=(15, 40), shared=shared)
         assert all(seconds > 0 for _, seconds in maps)
         return [(one.selected_.tolist(), one.weights_.tolist()) for one, _ in maps]
 
-    shared = SharedColumns()
+    shared = SharedCandidates()
     before = picked(first, shared), len(asked)
     together = picked(second, shared)
     more = len(asked) - before[1]
@@ -105,7 +105,7 @@ def test_selections_on_the_same_rows_share_columns(
 def test_columns_are_let_go_before_others_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     given_back: list[bool] = []
     monkeypatch.setattr(columns_module, "release_memory", lambda: given_back.append(True))
-    shared, alive = SharedColumns(), []
+    shared, alive = SharedCandidates(), []
 
     def make() -> Any:
         assert given_back  # glibc would keep hundreds of MiB
