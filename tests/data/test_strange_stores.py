@@ -100,7 +100,9 @@ def test_a_block_beyond_all_memory_is_refused_before_it_is_made(tmp_path):
     (path / "X/c/0").mkdir(parents=True)
     (path / "X/c/0/0").write_bytes(data + index)
     sign(path, rows, rows // chunk, n_rows=rows)
-    with pytest.raises(DamagedStoreError, match=r"declares 8,000,.* bytes where [0-9,]+ are stored"):
+    with pytest.raises(
+        DamagedStoreError, match=r"declares 8,000,.* bytes where [0-9,]+ are stored"
+    ):
         rf.open_dataset(path)
 
 
