@@ -35,9 +35,10 @@ _SHORT_TITLES = {
     "boosting": "boosting",
     "nystroem-rpcholesky": "Nyström RPC",
 }
-# Control characters, lone surrogates, and marks that turn the direction of the text after them.
+# Control characters, line separators, lone surrogates, and marks that turn the direction of text.
 _UNSHOWABLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+    "\ufffe\uffff]"
 )
 
 

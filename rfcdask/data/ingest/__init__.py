@@ -137,8 +137,8 @@ def ingest(
         What becomes of rows with missing values: in a table gaps are filled and marked, and all
         else is refused; refuse any; drop such rows and count them; or drop those without a label.
     dtype : dtype, optional
-        Type on disk. By default that of the array; for text the smallest integer, else float32 or
-        float64, that holds every value exactly.
+        Type on disk. By default that of the array; for text, whose numbers are read as float64, the
+        smallest integer, else float32 or float64, that holds each of these.
     scale : float, optional
         Factor that is applied when the store is read, such as 1/255; the values on disk stay.
     n_columns : int, optional

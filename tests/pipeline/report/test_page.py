@@ -220,7 +220,7 @@ def test_drawings_say_what_they_show() -> None:
 
 # Any text at all, also what no file can hold, and pieces of markup more often than chance.
 PIECES = ["<", ">", "&", '"', "'", "</", "-->", "<!--", "]]>", "<script>", "</svg>", "</style>",
-          "&lt;", "\x00", "\ud800", "\u202e", "\n", "`", "=", "/>"]  # fmt: skip
+          "&lt;", "\x00", "\ud800", "\u202e", "\u2028", "\n", "`", "=", "/>"]  # fmt: skip
 TEXT = st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=8)), max_size=6).map("".join)
 
 
