@@ -291,7 +291,7 @@ def test_a_prediction_replaces_nothing_unasked(tmp_path: Path, monkeypatch: Any,
 
 def test_names_in_data_are_no_commands_to_the_terminal(call: Any, tmp_path: Path) -> None:
     """A name in a file could set the title, clear the screen or hide what was said before."""
-    name = "a\x1b]0;mine\x07\x9b2J\u202e\u061c\u2028"
+    name = "a\x1b]0;mine\x07\x9b2J\u2028\u202e\u061c"
     X, y = np.arange(20.0).reshape(10, 2), np.arange(10) % 2
     lines = [f"{name},b,{name}label", *(f"{a},{b},{name}{a // 2 % 2}" for a, b in X)]
     (tmp_path / "a.csv").write_text("\n".join(lines), encoding="utf-8")
