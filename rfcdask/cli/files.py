@@ -18,7 +18,7 @@ import click
 
 from rfcdask.cli import UnfinishedError, on_interrupt
 from rfcdask.cli.options import is_quiet, reading_arguments
-from rfcdask.display import printable
+from rfcdask.display import UNSHOWABLE, printable
 from rfcdask.persist import files
 from rfcdask.persist.files import UNFINISHED, follow_link, replace_folder
 from rfcdask.persist.untrusted import redacted
@@ -42,10 +42,8 @@ def to_json(data: Any) -> str:
     from rfcdask.pipeline.folder import plain
 
     text = json.dumps(redacted(plain(data)), indent=1, ensure_ascii=False, allow_nan=False)
-    # JSON escapes what commands a terminal, but not these; within it they are in texts alone.
-    return re.sub(
-        "[\x7f-\x9f\u202a-\u202e\u2066-\u2069]", lambda found: f"\\u{ord(found[0]):04x}", text
-    )
+    # JSON escapes some of what commands a terminal, not all; within it these are in texts alone.
+    return UNSHOWABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def unfinished(dest: str | os.PathLike[str]) -> Path:

@@ -36,7 +36,7 @@ _SHORT_TITLES = {
     "nystroem-rpcholesky": "Nyström RPC",
 }
 # Control characters, line separators, lone surrogates, and marks that turn the direction of text.
-_UNSHOWABLE = re.compile(
+UNSHOWABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
     "\ufffe\uffff]"
 )
@@ -132,7 +132,7 @@ def cut_apart(names: Sequence[str], most: int) -> list[str]:
 
 def printable(text: str) -> str:
     """Replace characters that cannot be shown, or would change the text around them."""
-    return _UNSHOWABLE.sub("\ufffd", text)
+    return UNSHOWABLE.sub("\ufffd", text)
 
 
 NONE = "\u2013"
