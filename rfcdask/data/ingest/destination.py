@@ -21,7 +21,7 @@ from rfcdask.data.errors import DamagedStoreError, DataError, StoreExistsError, 
 from rfcdask.data.layout import FORMAT, SPARSE_FORMAT, Layout, create_arrays, group_file
 from rfcdask.data.location import Location, reaching
 from rfcdask.data.manifest import KEY as MANIFEST
-from rfcdask.data.manifest import Manifest, Seal, Shards, file_facts
+from rfcdask.data.manifest import Manifest, Seal, Shards, file_facts, keep_others
 from rfcdask.data.sources.base import Labels, Source, Survey
 from rfcdask.data.views import SparseProjection, draw_projection, save_projection
 from rfcdask.kernels.seeds import seed_of
@@ -235,6 +235,7 @@ def found_finished(location: Location, request: IngestRequest, *, overwrite: boo
     same = _is_same(attrs.get("request"), request) and attrs.get("check") == _check_of(attrs)
     if overwrite:
         if not same or attrs.get("complete"):
+            keep_others(location)
             location.delete(last="zarr.json")
         return False
     if attrs.get("complete"):
