@@ -6,7 +6,7 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,10 +67,7 @@ class WritePlan:
 
         A task that was sent to a cluster may outlive the process that sent it, and its lock.
         """
-        mark = None
-        with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
-            mark = json.loads(self.location.read("zarr.json"))["attributes"]["check"]
-        if mark != self.mark:
+        if (_attrs(self.location) or {}).get("check") != self.mark:
             raise DataError(
                 f"{self.location} is no longer what this ingest began: another one writes or has "
                 "written there, or a worker looks for it elsewhere, and all must see the same."
