@@ -375,8 +375,14 @@ class CheckedStore(BoundedStore):
 def beside(location: Location) -> Location:
     """Return where a store is written that is to replace one on a disk; files of others stay."""
     if location.exists("manifest"):  # which may be damaged: it is not asked
-        refuse_others(Path(location.url), _PARTS)
+        keep_others(location)
     return location.beside()
+
+
+def keep_others(location: Location) -> None:
+    """Refuse to remove a store on a disk, whole or not, into which somebody put files of theirs."""
+    if location.is_local:
+        refuse_others(Path(location.url), _PARTS)
 
 
 def read_chunks(path: str, seal: Seal, first: int, count: int) -> Iterator[Array]:

@@ -414,8 +414,7 @@ def verify_location(location: Location, *, progress: Any = None, client: Any = N
             f"{location} was written by an earlier version and has no manifest to compare it with: "
             "'rfcdask ingest OLD NEW' reads every chunk and writes a store with one."
         )
-    sizes = manifest.sizes()
-    bad = _wrong_sizes(manifest, location.sizes())
+    bad, sizes = _wrong_sizes(manifest, location.sizes()), manifest.sizes()
     names = [name for name in sizes if name not in bad]
     tasks = (call_later(_file_problem, location, manifest.digest, name) for name in names)
     with track("verifying", sum(map(sizes.__getitem__, names)), "bytes", progress=progress) as bar:
@@ -435,8 +434,7 @@ def verify_location(location: Location, *, progress: Any = None, client: Any = N
 
 def _file_problem(location: Location, digest: str, name: str) -> str | None:
     """Say what is wrong with a file of a store; None when it is what was written."""
-    manifest = known_manifest(location, digest)
-    seal = manifest.seal(name)
+    seal = (manifest := known_manifest(location, digest)).seal(name)
     try:
         data = location.read(name)
         if seal is None:
@@ -445,6 +443,8 @@ def _file_problem(location: Location, digest: str, name: str) -> str | None:
             return "it is not the shard that was written here"
     except FileNotFoundError:
         return "it is missing"
+    except OSError:
+        raise  # of the file system or the network: nothing is known to be damaged
     except ValueError as error:
         return str(error)
     return None

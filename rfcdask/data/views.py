@@ -23,7 +23,7 @@ from rfcdask.data.layout import codecs
 from rfcdask.data.location import Location
 from rfcdask.data.manifest import Manifest
 from rfcdask.data.reader import Reader, float_type, open_checked
-from rfcdask.kernels.arrays import CSR, Array, FloatArray, IntArray
+from rfcdask.kernels.arrays import CSR, Array, FloatArray, IntArray, is_sparse
 from rfcdask.kernels.seeds import draw_parts
 from rfcdask.persist.untrusted import require_memory
 
@@ -321,7 +321,8 @@ class SparseProjection:
         X : array or CSR of shape (n, n_columns)
             Rows; sparse ones may have fewer columns when their last ones are all zero.
         """
-        rows: Any = sparse.csr_matrix(X)
+        # Of dense rows scipy takes no float16.
+        rows: Any = sparse.csr_matrix(X if is_sparse(X) else np.asarray(X, np.float32))
         if rows.shape[1] > self.n_columns:
             raise DataError(
                 f"the rows have {rows.shape[1]} columns, but this projection was drawn for "

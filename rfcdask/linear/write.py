@@ -18,6 +18,7 @@ from dask.base import tokenize
 from numcodecs.zstd import Zstd
 from zarr.storage import MemoryStore
 
+from rfcdask.data.errors import UnreachableError
 from rfcdask.data.layout import ZSTD_LEVEL, codecs
 from rfcdask.data.location import Location, require_shared
 from rfcdask.data.sample import checked_blocks, one_column_block
@@ -160,6 +161,8 @@ def _is_array(target: Location) -> bool:
     """Tell an array from a group, such as a store of rows, which has a file of the same name."""
     try:
         return bool(json.loads(target.read("zarr.json"))["node_type"] == "array")
+    except UnreachableError:  # it may be one
+        raise
     except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
         return False
 

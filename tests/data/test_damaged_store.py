@@ -9,6 +9,7 @@ import shutil
 import tracemalloc
 import warnings
 
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
@@ -19,10 +20,12 @@ from scipy import sparse
 
 import rfcdask as rf
 from rfcdask.data import DamagedStoreError, DataError
+from rfcdask.data.errors import UnreachableError
 from rfcdask.data.location import Location
 from rfcdask.data.manifest import Manifest, Seal, Shards
 from rfcdask.data.reader import open_checked
 from rfcdask.kernels import runtime
+from rfcdask.linear import write_zarr
 
 
 @settings(
@@ -440,6 +443,32 @@ def test_want_of_memory_is_no_damage(tmp_path, monkeypatch):
     monkeypatch.setattr("rfcdask.data.reader.mapped_array", mapped_array)
     with pytest.raises(MemoryError):
         store.X.compute()
+
+
+def test_a_store_out_of_reach_is_not_called_damaged(monkeypatch):
+    """Nor written by another, nor no array: whoever believed it would have thrown it away."""
+    url, rows = "memory://out-of-reach", np.arange(60.0).reshape(20, 3)
+    array = da.from_array(rows, chunks=(10, 3))
+    store = rf.ingest(rows, f"{url}/a.zarr", block_size=100)
+    write_zarr(array, f"{url}/b.zarr")
+    asked = Location.read
+
+    def read(self, name, *part):
+        if name == broken[0] and broken.pop(0):
+            raise UnreachableError(f"{self} cannot be reached (503 Slow Down).")
+        return asked(self, name, *part)
+
+    monkeypatch.setattr(Location, "read", read)
+    for names, work in (
+        (["X/c/1/0"], store.verify),
+        (["zarr.json"], lambda: write_zarr(array, f"{url}/b.zarr", overwrite=True)),
+        (["zarr.json"] * 2, lambda: rf.ingest(rows, f"{url}/c.zarr", block_size=100)),
+    ):
+        broken = [*names, ""]
+        with pytest.raises(UnreachableError, match="503 Slow Down"):
+            work()
+    broken = [""]
+    assert np.array_equal(rf.ingest(rows, f"{url}/c.zarr", block_size=100).X.compute(), rows)
 
 
 def test_options_may_hold_dictionaries(tmp_path):

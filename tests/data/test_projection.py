@@ -67,6 +67,18 @@ def test_fewer_columns_are_taken_for_zeros_at_the_end(tmp_path):
     assert np.array_equal(projection.transform(short), projection.transform(np.eye(3, 100)))
 
 
+def test_rows_of_every_type_are_projected(tmp_path):
+    """Of float16 scipy makes no sparse matrix."""
+    X = np.random.default_rng(0).normal(size=(20, 6)).astype("float16")
+    for number, kind in enumerate(("float16", "float32", "float64", "int8", "bool")):
+        rows = X.astype(kind)
+        written = rf.ingest(rows, tmp_path / f"{number}.zarr", project=2, random_state=0)
+        lazy = rf.ingest(rows, tmp_path / f"{number}-wide.zarr").project(2, 0)
+        expected = rows.astype(np.float32) @ written.projection.matrix.toarray()
+        for found in (written.X.compute(), lazy.X.compute()):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_the_seed_decides_and_chunks_do_not(tmp_path):
     X = sparse.random(500, 1000, density=0.05, random_state=np.random.default_rng(0), format="csr")
     first = rf.ingest(X, tmp_path / "a.zarr", project=8, random_state=1, block_size=1000)

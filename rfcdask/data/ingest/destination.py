@@ -6,7 +6,7 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from rfcdask.data.errors import DamagedStoreError, DataError, StoreExistsError, 
 from rfcdask.data.layout import FORMAT, SPARSE_FORMAT, Layout, create_arrays, group_file
 from rfcdask.data.location import Location, reaching
 from rfcdask.data.manifest import KEY as MANIFEST
-from rfcdask.data.manifest import Manifest, Seal, Shards, file_facts
+from rfcdask.data.manifest import Manifest, Seal, Shards, file_facts, keep_others
 from rfcdask.data.sources.base import Labels, Source, Survey
 from rfcdask.data.views import SparseProjection, draw_projection, save_projection
 from rfcdask.kernels.seeds import seed_of
@@ -67,10 +67,7 @@ class WritePlan:
 
         A task that was sent to a cluster may outlive the process that sent it, and its lock.
         """
-        mark = None
-        with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
-            mark = json.loads(self.location.read("zarr.json"))["attributes"]["check"]
-        if mark != self.mark:
+        if (_attrs(self.location) or {}).get("check") != self.mark:
             raise DataError(
                 f"{self.location} is no longer what this ingest began: another one writes or has "
                 "written there, or a worker looks for it elsewhere, and all must see the same."
@@ -235,6 +232,7 @@ def found_finished(location: Location, request: IngestRequest, *, overwrite: boo
     same = _is_same(attrs.get("request"), request) and attrs.get("check") == _check_of(attrs)
     if overwrite:
         if not same or attrs.get("complete"):
+            keep_others(location)
             location.delete(last="zarr.json")
         return False
     if attrs.get("complete"):

@@ -540,6 +540,16 @@ def test_unfinished_files_of_others_stay(tmp_path, monkeypatch):
     assert not ours.exists()
 
 
+def test_files_of_others_in_an_unfinished_store_are_not_removed_with_it(tmp_path, monkeypatch):
+    place = begun(monkeypatch, tmp_path / "a.zarr")
+    (place / "notes.txt").write_text("years of work")
+    other = X_CUT + 1, Y_CUT
+    with pytest.raises(DataError, match=r"a\.zarr holds notes\.txt, .* move that away first"):
+        rf.ingest(other, place, overwrite=True)
+    (place / "notes.txt").rename(tmp_path / "notes.txt")  # as the message says
+    assert rf.ingest(other, place, overwrite=True).shape == (100, 4)
+
+
 @pytest.mark.parametrize("removed", [0, 1, 3, 6])
 def test_an_unfinished_store_that_is_half_removed_is_ours(tmp_path, monkeypatch, removed):
     dest = begun(monkeypatch, tmp_path / "a.zarr")
