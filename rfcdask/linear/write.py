@@ -31,6 +31,8 @@ from rfcdask.features.lazy import FeatureArray
 from rfcdask.kernels.arrays import Array, DaskArray, as_csr, to_dense
 from rfcdask.persist.files import (
     UNFINISHED,
+    backup_of,
+    discard,
     disk_errors,
     exclusive_lock,
     lock_path,
@@ -99,10 +101,13 @@ def write_zarr(
     require_shared(current_client(client), writes=path)
     refusal = FileExistsError(f"another process is writing {target}: wait for it.")
     with disk_errors(target), _locked(target, refusal):
+        beside = Path(target.url + UNFINISHED)
         if target.is_local:
-            restore_backup(Path(target.url + UNFINISHED), Path(target.url))
+            restore_backup(beside, Path(target.url))
         array = _identity(rows)
         if _is_done(target, array):  # but for its records, when it was interrupted
+            if target.is_local:  # and for what it replaced, which may be half removed
+                discard(backup_of(beside))
             target.delete(_RECORDS, last=_MARK)
             return _opened(target, rows)
         _require_free(target, overwrite)

@@ -194,9 +194,11 @@ def test_an_array_that_was_done_but_for_its_records_is_not_made_again(
     with pytest.raises(FileExistsError, match="exists already"):
         write_zarr(da.ones((50, 2), chunks=(10, 2)), path)
     again = Stop(99)
+    (tmp_path / "a.zarr.unfinished-old").mkdir()  # what it replaced, killed while it was removed
     assert write_zarr(again.rows(), path).compute().sum() == np.arange(100).sum()
     assert again.computed == []
     assert sorted(os.listdir(path)) == ["c", "zarr.json"]
+    assert os.listdir(tmp_path) == ["a.zarr"]
 
 
 def interrupt(*args: Any, **more: Any) -> None:
@@ -216,9 +218,11 @@ def test_records_that_are_half_removed_say_that_the_array_is_done(
         with pytest.raises(KeyboardInterrupt):
             write_zarr(Stop(99).rows(), path)
     again = Stop(99)
+    (tmp_path / "a.zarr.unfinished-old").mkdir()  # what it replaced, killed while it was removed
     assert write_zarr(again.rows(), path).compute().sum() == np.arange(100).sum()
     assert again.computed == []
     assert sorted(os.listdir(path)) == ["c", "zarr.json"]
+    assert os.listdir(tmp_path) == ["a.zarr"]
 
 
 def only_first(count: int, unlink: Any, folder: Path) -> Any:
