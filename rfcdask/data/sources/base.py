@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from numbers import Number
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -183,8 +184,17 @@ class LabelTally:
 
 
 def _require_apart(values: Array, found: Array) -> None:
-    """Refuse labels that differ and are the same text: 1 and "1", or "a" with a NUL behind it."""
+    """Refuse numbers in the place of text, and labels that differ and are the same text.
+
+    Such are 1 and "1", or "a" with a NUL behind it. Frames give booleans beside gaps as objects.
+    """
     distinct = set(values.tolist())
+    given = [type(one) for one in distinct if isinstance(one, Number) and one == one]
+    if given and bool not in given and not any(isinstance(one, str | bytes) for one in distinct):
+        raise DataError(
+            f"labels are Python objects of type {given[0].__name__}, and would become text: give "
+            "y.astype(float), or y.astype(str)."
+        )
     if len(distinct) > len(found):
         texts = [str(np.asarray(label).astype(str)) for label in distinct]
         pairs = zip(texts, distinct, strict=True)

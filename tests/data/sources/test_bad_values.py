@@ -409,6 +409,20 @@ def test_labels_that_differ_are_never_one_class(tmp_path, labels):
             rf.ingest(tmp_path / "t.csv", tmp_path / "store")
 
 
+@pytest.mark.parametrize("labels", [[1, 0, None], [1.5, 0.5, float("nan")]])
+def test_objects_that_are_numbers_do_not_become_text(tmp_path, labels):
+    """A frame with the same labels has numbers, and a model of the text "1" never predicts 1."""
+    X, y = np.arange(60.0)[:, None], np.array(labels * 20, object)
+    lazy = (da.from_array(X, chunks=(15, 1)), da.from_array(y, chunks=15))
+    for source in ((X, y), lazy):
+        with pytest.raises(DataError, match=r"objects of type (int|float), .* y.astype\(float\)"):
+            rf.ingest(source, tmp_path / "store", nan="drop")
+    found = rf.ingest((X, y.astype(float)), tmp_path / "a.zarr", nan="drop").y.compute()
+    assert found.tolist() == labels[:2] * 20  # the remedy
+    found = rf.ingest((X, y.astype(str)), tmp_path / "b.zarr").y.compute()
+    assert found.tolist() == y.astype(str).tolist()
+
+
 def test_labels_that_were_not_counted_are_no_class():
     """The place of the next label was written for them, and a longer one was cut to a class."""
     labels = Labels("|u1", ("ab", "c"), text=True)
