@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import dask
 from dask.delayed import delayed
@@ -61,15 +62,6 @@ def compute(collection: Any, client: Client | None = None) -> Any:
         block_bytes = float(collection.nbytes) / max(int(collection.npartitions), 1)
     with _opened(chosen, block_bytes) as executor:
         return executor.result(executor.compute(collection))
-
-
-def persist(array: DaskArray, client: Client | None = None) -> DaskArray:
-    """Return a lazy array whose blocks are kept in memory, on the given or the current cluster."""
-    chosen = cluster.current_client(client)
-    if chosen is None:
-        return array.persist(**cluster.own_scheduler())
-    with cluster_errors(chosen):
-        return chosen.persist(array, retries=RETRIES)
 
 
 def call_later(function: Callable[..., Any], *args: Any) -> Any:
@@ -201,6 +193,10 @@ class Executor(ABC):
         """Start folding some blocks, one after another, into a state; return its handle."""
 
     @abstractmethod
+    def keep(self, array: DaskArray) -> DaskArray:
+        """Return a lazy array whose blocks are in memory until this is closed, at least."""
+
+    @abstractmethod
     def result(self, handle: Handle) -> Any:
         """Wait for a handle and return what it holds."""
 
@@ -289,6 +285,9 @@ class ThreadExecutor(Executor):
     def fold(self, blocks: Blocks, indices: Sequence[int], fold: Fold, state: Any) -> Future[Any]:
         return self._start(self._fold, blocks, indices, fold, state, self._shared(blocks))
 
+    def keep(self, array: DaskArray) -> DaskArray:
+        return array.persist(**cluster.own_scheduler())
+
     def result(self, handle: Future[Any]) -> Any:
         return handle.result()
 
@@ -362,7 +361,8 @@ class ClusterExecutor(Executor):
         self._token = uuid.uuid4().hex[:12]
         self._numbers = itertools.count(1)
         self._shared_of: dict[Blocks, Graph] = {}
-        self._generation, self._wanted = client.generation, set[Any]()
+        self._generation = client.generation
+        self._wanted, self._alive = set[Any](), WeakValueDictionary[int, Any]()
 
     def compute(self, task: Any) -> Handle:
         return self._sent([self.client.compute(task, retries=RETRIES)])[0]
@@ -409,6 +409,13 @@ class ClusterExecutor(Executor):
         needed = {name for task in graph.values() for name in task.dependencies}
         return self._send(graph | blocks.culled(needed, without=shared) | shared, [key])[0]
 
+    def keep(self, array: DaskArray) -> DaskArray:
+        from distributed import futures_of
+
+        kept = self.client.persist(array, retries=RETRIES)
+        self._sent(futures_of(kept))
+        return kept
+
     def result(self, handle: Handle) -> Any:
         return fetch(handle, self.client, self._block_bytes)
 
@@ -422,9 +429,10 @@ class ClusterExecutor(Executor):
                 self._wanted.discard(handle.key)
 
     def close(self) -> None:
-        for future in itertools.chain(*(shared.values() for shared in self._shared_of.values())):
+        # Tracebacks hold futures, and a failed task that is wanted has its old error for the same
+        # work when that is sent again.
+        for future in list(self._alive.values()):
             self.release(future)
-        self._shared_of.clear()
         if self.client.generation != self._generation:
             # Restarted meanwhile: futures of before tell the scheduler nothing, and it would keep,
             # compute again and have an old error of what it was sent just then.
@@ -447,4 +455,5 @@ class ClusterExecutor(Executor):
 
     def _sent(self, futures: list[Handle]) -> list[Handle]:
         self._wanted.update(future.key for future in futures)
+        self._alive.update((id(future), future) for future in futures)
         return futures

@@ -114,8 +114,9 @@ def _kept_elsewhere() -> ValueError:
 
 def _cluster_lost(client: Client) -> ClusterLostError:
     return ClusterLostError(
-        f"The Dask scheduler at {scheduler_address(client)} is gone, and with it the work under "
-        f"way; start it again, or take another cluster, and {_AGAIN}."
+        f"The Dask scheduler at {scheduler_address(client)} is gone, or this client of it was "
+        "closed, and with it the work under way; start it again if it does not run, connect anew, "
+        f"to it or to another cluster, and {_AGAIN}."
     )
 
 
@@ -385,6 +386,9 @@ def make_security(given: Security | Mapping[str, Any] | None, address: str = "")
     made: Any = given or Security()  # its fields have no types
     if isinstance(given, Mapping):
         made = _security_of_paths(given)
+    for key in _SHORT.values():  # Dask's own error does not tell which of its settings it means
+        if (path := getattr(made, key)) is not None:
+            _check_certificate(key, path)
     if address.startswith("tls://") and None in (made.tls_ca_file, made.tls_client_cert):
         raise ValueError(
             f"{address} wants TLS and no certificates are known; pass security={{'ca_file': ..., "
@@ -415,10 +419,13 @@ def _check_certificate(key: str, path: Any) -> None:
         raise TypeError(f"security: {key} is a {type(path).__name__}, and no path of a file.")
     if "\n" in path:  # the text of a certificate may stand for its file
         return
-    if "-----BEGIN" in path:  # a key, perhaps: it is not shown
+    if "-----BEGIN" in path or len(path) > 1000:  # a key, perhaps: it is not shown
         raise ValueError(
             f"security: the text given as {key} has lost its line ends, as in a variable of the "
             "environment; give it with them, or the path of its file."
         )
     if not Path(path).is_file():
-        raise FileNotFoundError(f"security: there is no certificate or key file {path!r}.")
+        raise FileNotFoundError(
+            f"security: there is no certificate or key file {path!r}, which {key} names, here or "
+            "in Dask's configuration as distributed.comm.tls: give the path of one."
+        )

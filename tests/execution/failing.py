@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,12 @@ def fail_once(block: np.ndarray) -> np.ndarray:
         worker.failed_once = True
         raise OSError("a file was not there for a moment")
     return block + 1
+
+
+def fail_while(block: np.ndarray, there: Path) -> np.ndarray:
+    if block.size and there.exists():
+        raise OSError("the disk is away")
+    return block
 
 
 class Deadly:

@@ -366,6 +366,19 @@ def test_bad_arguments(where: object, settings: dict[str, object], error: type, 
         pass
 
 
+@pytest.mark.parametrize("where", ["local", "tls://127.0.0.1:1", "tcp://127.0.0.1:1"])
+def test_a_missing_certificate_of_dasks_configuration_is_named(where: str, tmp_path: Path) -> None:
+    """Dask says that there is no such file, and not which; a local cluster blamed the script."""
+    start = "distributed.comm.tls."
+    named = {"ca-file": "no.pem", "client.cert": str(tmp_path), "client.key": "no.key"}
+    with (
+        dask.config.set({start + name: path for name, path in named.items()}),
+        pytest.raises(FileNotFoundError, match=r"'no\.pem', which tls_ca_file names.*distributed"),
+        rf.connect(where, n_workers=1 if where == "local" else None),
+    ):
+        pass
+
+
 def test_a_client_has_the_size_of_its_cluster(cluster_client: Client) -> None:
     with (
         pytest.raises(ValueError, match="running one has its own: leave them out"),
@@ -379,6 +392,7 @@ def test_a_client_has_the_size_of_its_cluster(cluster_client: Client) -> None:
     [
         ("tls://h:1", "-----BEGIN PRIVATE KEY-----\nHIDE-ME\n"),
         ("tls://h:1", {"key": "-----BEGIN PRIVATE KEY-----\\nHIDE-ME" + "A" * 3000}),
+        ("tls://h:1", {"key": "HIDE-ME" + "A/" * 900}),
         ("tcp://127.0.0.1:1/?token=HIDE-ME", None),
         ("https://127.0.0.1:1/user/me/proxy/8787/status?token=HIDE-ME", None),
         ("tcp://me:HIDE-ME@127.0.0.1:1", None),
@@ -558,6 +572,14 @@ def test_a_client_that_is_closed_meanwhile_leaves_dask_alone(running: Path) -> N
     with rf.connect(Client(scheduler_file=str(running))) as client:
         client.close()  # as Dask does when its scheduler is gone
     assert da.ones(3).sum().compute() == 3
+
+
+def test_a_closed_client_is_not_taken_for_a_lost_scheduler_alone(running: Path) -> None:
+    with rf.connect(str(running)) as client:
+        pass
+    X = da.ones((100, 2), chunks=50)
+    with pytest.raises(ClusterLostError, match=r"this client of it was closed.*connect anew"):
+        rf.PCA(1).fit(X, client=client)
 
 
 def test_an_interrupted_start_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:

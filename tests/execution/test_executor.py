@@ -27,12 +27,19 @@ from rfcdask.execution.executor import (
     compute,
     map_tasks,
     open_executor,
-    persist,
     run_tasks,
 )
 from rfcdask.execution.failures import ClusterLostError, NoWorkersError
 from rfcdask.execution.progress import SilentReporter
-from tests.execution.failing import Deadly, die, fail, fail_once, kill_at, process_ids
+from tests.execution.failing import (
+    Deadly,
+    die,
+    fail,
+    fail_once,
+    fail_while,
+    kill_at,
+    process_ids,
+)
 from tests.linear_data import blobs, lazy
 
 
@@ -113,6 +120,30 @@ def everywhere(function: Callable[[np.ndarray], Any]) -> dict[str, Callable[[Cli
             map_tasks(function, [np.ones(1)], client, label="work", block_bytes=2**20)
         ),
     }
+
+
+@pytest.mark.parametrize("way", ["compute", "blocks", "kept"])
+def test_what_failed_is_done_again_while_its_error_is_held(
+    way: str, cluster_client: Client, tmp_path: Path
+) -> None:
+    """As a notebook holds the last one, and with it futures of the tasks that failed."""
+    X, y = blobs(1000, 4, 2)
+    away = tmp_path / "away"
+    X, y = lazy(X, 100).map_blocks(fail_while, away, meta=np.empty((0, 0))), lazy(y, 100)
+    model = rf.SGDClassifier(epochs=2, random_state=1, persist=way == "kept")
+
+    def work() -> Any:
+        if way == "compute":
+            return compute(X, cluster_client)
+        return model.fit(X, y, client=cluster_client).coef_
+
+    undisturbed = work()
+    away.touch()
+    with pytest.raises(OSError, match="the disk is away") as held:
+        work()
+    away.unlink()
+    assert np.array_equal(work(), undisturbed)
+    assert held.value.__traceback__ is not None
 
 
 @contextmanager
@@ -306,7 +337,8 @@ def test_what_a_cluster_keeps_no_longer_must_be_made_anew(cluster: LocalCluster)
 
 
 def is_kept_here() -> bool:
-    kept = persist(da.ones(4, chunks=2))
+    with open_executor() as executor:
+        kept = executor.keep(da.ones(4, chunks=2))
     return not any(isinstance(value, DaskFuture) for value in dict(kept.dask).values())
 
 

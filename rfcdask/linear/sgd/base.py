@@ -29,7 +29,7 @@ from rfcdask.execution.blocks import Blocks, first_rows, stream_groups
 from rfcdask.execution.cluster import current_client
 from rfcdask.execution.configuration import configured_bytes
 from rfcdask.execution.dask_internals import memory_of_machine
-from rfcdask.execution.executor import Executor, persist
+from rfcdask.execution.executor import Executor
 from rfcdask.execution.failures import workers_of
 from rfcdask.features.lazy import FeatureArray
 from rfcdask.kernels.arrays import Array, DaskArray, is_sparse
@@ -385,7 +385,7 @@ def training_blocks(
         keep = _is_worth_keeping(executor, X, epochs, chosen)
     if not keep:
         return rows
-    kept = Blocks(persist(X, chosen), *others)
+    kept = Blocks(executor.keep(X), *others)
     kept.nbytes = rows.nbytes
     return kept
 
