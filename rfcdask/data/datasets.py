@@ -12,7 +12,7 @@ import zlib
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import numpy as np
 from dask.base import compute
@@ -26,9 +26,11 @@ from rfcdask.data.location import Location
 from rfcdask.data.manifest import content_checksum
 from rfcdask.data.store import open_location
 from rfcdask.persist.files import atomic_file
-from rfcdask.persist.untrusted import faults_as, read_toml
+from rfcdask.persist.untrusted import check_zip, faults_as, read_toml
 
 RECIPE_BYTES = 2**20
+_HEAD_BYTES = 2**20  # most bytes of a name, or of other headers, of a member of a tar archive
+_TEXT_BYTES = 2**28  # most bytes of a table of numbers, which is read as a whole
 LAYOUT_OPTIONS = {
     "block_size", "compressor", "overwrite", "random_state", "shuffle", "sparse", "storage_options",
 }  # fmt: skip
@@ -360,10 +362,32 @@ def _prepared(recipe: Recipe, chosen: list[Part], files: list[Path], folder: Pat
 
 
 def _unpacked(part: Part, file: Path, folder: Path) -> tuple[Path, Path | None]:
-    if part.member is None or not (zipfile.is_zipfile(file) or tarfile.is_tarfile(file)):
+    if part.member is None or not (zipfile.is_zipfile(file) or _is_tar(file)):
         return file, None  # no archive, or the member itself was given
     label = None if part.label_member is None else _extract(file, part.label_member, folder)
     return _extract(file, part.member, folder), label
+
+
+class _Header(tarfile.TarInfo):
+    """A header of a tar archive, none of which is large: they are unpacked as a whole."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        found = super().frombuf(buf, encoding, errors)
+        names = tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK
+        attributes = tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE
+        if found.type in (*names, *attributes) and found.size > _HEAD_BYTES:
+            raise ValueError(f"a header in it has {found.size:,} bytes")
+        return found
+
+
+def _is_tar(file: Path) -> bool:
+    with faults_of(file, "archive"):
+        try:
+            tarfile.open(file, tarinfo=_Header).close()
+        except tarfile.TarError:
+            return False
+        return True
 
 
 def _extract(archive: Path, member: str, folder: Path) -> Path:
@@ -383,17 +407,23 @@ def _extract(archive: Path, member: str, folder: Path) -> Path:
 
 def _copy_member(archive: Path, member: str, out: IO[bytes]) -> None:
     if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as packed, packed.open(member) as data:
-            shutil.copyfileobj(data, out, 2**20)
+        with zipfile.ZipFile(archive) as packed:
+            check_zip(packed)
+            with packed.open(member) as data:
+                shutil.copyfileobj(data, out, 2**20)
         return
-    with tarfile.open(archive) as tar:
+    with tarfile.open(archive, tarinfo=_Header) as tar:
         found = tar.extractfile(member)
         if found is None:
             raise KeyError(member)
+        if any(info.issparse() for info in tar.getmembers()):  # they may declare any size
+            raise ValueError("it holds sparse files")
         with found:
             shutil.copyfileobj(found, out, 2**20)
 
 
 def _load(path: Path) -> Any:
     with faults_as(lambda why: DataError(f"{path}: {why}.")):
+        if (size := path.stat().st_size) > _TEXT_BYTES:
+            raise ValueError(f"it has {size:,} bytes, and at most {_TEXT_BYTES:,} are read")
         return np.loadtxt(path, ndmin=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -174,6 +175,9 @@ def check_state(model: Any, state: dict[str, Any]) -> None:
         What it learned; empty for a model that was never fitted.
     """
     name = type(model).__name__
+    for key, value in (vars(model) | state).items():
+        if isinstance(value, int) and abs(value) > sys.float_info.max:
+            raise ValueError(f"{key} is a whole number that no float holds")
     for key, value in state.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{key} is {value}, not a finite number")
@@ -291,7 +295,7 @@ def _check_units(state: dict[str, Any], n_targets: int) -> None:
     """Refuse units of targets that are not one mean and one scale above 0 for each."""
     arrays = [np.asarray(state.get(key)) for key in ("target_mean_", "target_scale_")]
     shaped = all(part.shape == (n_targets,) and part.dtype.kind == "f" for part in arrays)
-    if not (shaped and np.all(arrays[1] > 0)):
+    if not (shaped and np.isfinite(arrays).all() and np.all(arrays[1] > 0)):
         raise ValueError("target_mean_ and target_scale_ do not fit the other arrays")
 
 
@@ -303,6 +307,7 @@ def _check_calibration(found: Any, n_outputs: int) -> None:
     fits = (
         method in ("sigmoid", "isotonic")
         and all(part.ndim == 1 and part.dtype.kind in "iuf" for part in arrays)
+        and all(np.isfinite(part).all() for part in arrays)
         and len(steps) == n_outputs
         and steps.min() > 0
         and arrays[0].shape == arrays[1].shape == (arrays[2][-1],)

@@ -22,6 +22,7 @@ _MODEL_BYTES = 64  # of each column, while a linear model learns
 _MEANS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS)
 NO_PARTS = "support range requests"  # fsspec, of a web server that gives files only as a whole
 _LONG_KEY = re.compile(r"(?:\.[ \t]*(?:[\w-]+|\"[^\"\n]*\"|'[^'\n]*')[ \t]*){200}")
+_LONG_NUMBER = re.compile(r"\b0[xob]\w{3000}")  # of more digits than Python writes again
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 HIDDEN = "***"
 # Passwords may hold quotes, so a quote ends no URL here: rather too much is hidden than too little.
@@ -163,11 +164,17 @@ def read_text(path: Path, most: int) -> str:
 
 def read_toml(path: Path, most: int) -> dict[str, Any]:
     """Read a TOML file that is no larger than it may be, and whose keys have few parts."""
+    return parse_toml(read_text(path, most).removeprefix("\ufeff"))  # of old editors of Windows
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return what TOML holds, unless its keys have many parts or its numbers very many digits."""
     import tomllib
 
-    text = read_text(path, most).removeprefix("\ufeff")  # as old editors of Windows write it
     if _LONG_KEY.search(text):  # the time of the parser grows as the square of the parts
         raise ValueError("it is nested too deeply")
+    if _LONG_NUMBER.search(text):
+        raise ValueError("a whole number in it has more than 3,000 digits")
     return tomllib.loads(text)
 
 

@@ -9,7 +9,6 @@ import difflib
 import json
 import math
 import os
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 
 from rfcdask.features import LABEL_WEIGHT, METHODS, NEIGHBOURS
 from rfcdask.linear import SCORERS
-from rfcdask.persist.untrusted import faults_as, read_toml
+from rfcdask.persist.untrusted import faults_as, parse_toml, read_toml
 
 KERNELS = ("rbf", "laplacian", "cauchy", "matern12", "matern32", "matern52")
 FORMATS = ("svmlight", "csv", "parquet", "npy", "npz", "zarr")
@@ -371,6 +370,6 @@ def _read_text(text: str) -> Any:
     if text.lower() in ("none", "null", ""):
         return None
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        return parse_toml(f"value = {text}")["value"]
     except (ValueError, RecursionError):  # also a number of too many digits
         return text

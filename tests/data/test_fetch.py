@@ -446,3 +446,63 @@ def test_a_store_of_other_rows_is_not_kept(server, tmp_path, monkeypatch):
 
 def out_of_reach(*_given):
     raise DataError("out of reach")
+
+
+LABELS = "UCI HAR Dataset/train/y_train.txt"
+
+
+def tar_with_a_header(kind: bytes) -> bytes:
+    """Return an archive whose first header says that it goes on for a gigabyte."""
+    head = tarfile.TarInfo("././@LongLink")
+    head.type, head.size = kind, 2**30
+    return head.tobuf(tarfile.GNU_FORMAT) + bytes(2**20)
+
+
+def sparse_tar() -> bytes:
+    """Return an archive of a member that is nearly all holes."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as tar:
+        head = tarfile.TarInfo(LABELS)
+        head.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}
+        head.pax_headers |= {"GNU.sparse.name": LABELS, "GNU.sparse.realsize": str(2**28 + 1)}
+        head.size = 512
+        tar.addfile(head, io.BytesIO(b"0\n".ljust(512, b"\0")))
+    return made.getvalue()
+
+
+def zip_of(method: int) -> bytes:
+    """Return an archive of labels that are packed in one way."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", method) as archive:
+        archive.writestr(LABELS, "\n" * 2**10)
+    return made.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("archive", "words"),
+    [
+        (bz2.compress(tar_with_a_header(tarfile.XHDTYPE)), "a header in it has 1,073,741,824"),
+        (tar_with_a_header(tarfile.GNUTYPE_LONGNAME), "a header in it has 1,073,741,824 bytes"),
+        (sparse_tar(), "it holds sparse files"),
+        (zip_of(zipfile.ZIP_BZIP2), "is not packed by deflate"),
+        (zip_of(zipfile.ZIP_LZMA), "is not packed by deflate"),
+    ],
+)
+def test_archives_that_unpack_without_bound_are_refused(tmp_path, archive, words):
+    path = tmp_path / "given"
+    path.write_bytes(archive)
+    options = {"part": "train", "source": path, "cache": tmp_path / "cache", "progress": False}
+    with pytest.raises(DataError, match=f"given is no archive, .*{words}"):
+        rf.fetch("human", tmp_path / "a.zarr", **options)
+    assert not any(found.is_file() for found in tmp_path.glob("cache/**/*"))
+
+
+def test_a_huge_text_of_numbers_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets, "_TEXT_BYTES", 1000)
+    path = tmp_path / "given"
+    path.write_bytes(zip_of(zipfile.ZIP_DEFLATED))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(LABELS.replace("y_train", "X_train"), "1 2\n" * 1000)
+    options = {"part": "train", "source": path, "cache": tmp_path / "cache", "progress": False}
+    with pytest.raises(DataError, match="it has 4,000 bytes, and at most 1,000 are read"):
+        rf.fetch("human", tmp_path / "a.zarr", **options)

@@ -146,6 +146,7 @@ def test_shapes_that_do_not_fit_are_refused(folders: Path, data: st.DataObject) 
         ("robust-scaler", lambda s: s.update(scale_=listed(0.0)), "scale_ is zero"),
         ("robust-scaler", lambda s: s.update(scale_=listed(np.nan)), "not finite"),
         ("ridge", lambda s: s.update(coef_=listed(np.inf)), "not finite"),
+        ("ridge", lambda s: s.update(intercept_={"value": 10**400}), "that no float holds"),
     ],
 )
 def test_what_is_wrong_is_said(
@@ -228,3 +229,21 @@ def test_what_is_only_shown_is_looked_at_too(tmp_path: Path, key: str, value: An
     edit(tmp_path / "model", lambda record: record["state"].update({key: value}))
     with pytest.raises(persist.DamagedModelError, match=key):
         rf.load(tmp_path / "model")
+
+
+def test_numbers_within_a_calibration_or_a_list_are_finite_too(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    learner = rf.SGDClassifier(random_state=0).fit(X, X[:, 0] > 0)
+    learner.calibrate(X, X[:, 0] > 0, method="isotonic")
+    values = {"list": [float("nan")] * len(learner.calibration_.values), "dtype": "<f8"}
+    rf.save(learner, tmp_path / "a")
+    edit(
+        tmp_path / "a",
+        lambda r: r["state"]["calibration_"]["fields"].update(values={"value": values}),
+    )
+    with pytest.raises(persist.DamagedModelError, match="calibration_ does not fit"):
+        rf.load(tmp_path / "a")
+    rf.save(rf.KernelRegressor(4, random_state=0).fit(X, X[:, 0]), tmp_path / "b")
+    edit(tmp_path / "b", lambda r: r["state"].update(target_mean_={"value": [float("nan")]}))
+    with pytest.raises(persist.DamagedModelError, match="target_mean_ and target_scale_ do not"):
+        rf.load(tmp_path / "b")

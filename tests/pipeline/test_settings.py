@@ -123,6 +123,10 @@ def test_what_is_shown_is_read_back(values: dict[str, object]) -> None:
     assert from_mapping(values) == values
 
 
+RECORD = "[columns]\nkinds = {}\nformats = {}\nmax_levels = 9\nmin_frequency = 0.1\n"
+"""The choices of columns as runs keep them, but for one number."""
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -130,6 +134,9 @@ def test_what_is_shown_is_read_back(values: dict[str, object]) -> None:
         ("#" + "x" * 2**20, "is no TOML file: it is larger than 1,048,576 bytes"),
         ("seed = " + "9" * 5000, "is no TOML file"),
         ("\udcff", "is no TOML file"),
+        ("C = 0x" + "f" * 6000, "is no TOML file: a whole number in it has more than 3,000"),
+        (RECORD + "hash_columns = 1000000000\n", "hash_columns = 1000000000 cannot be used"),
+        (RECORD.replace("{}", "5") + "hash_columns = 9\n", "kinds = 5 is no kind of column"),
         ("block_size = true", "block_size=true cannot be used"),
         ("block_size = [1]", "block_size=1 cannot be used"),
     ],
@@ -141,7 +148,9 @@ def test_absurd_files_of_settings_are_refused(tmp_path: Path, text: str, words: 
         from_toml(path)
 
 
-@pytest.mark.parametrize("text", ["block_size=none", "block_size=", "sizes=" + "[" * 10**4])
+@pytest.mark.parametrize(
+    "text", ["block_size=none", "block_size=", "sizes=" + "[" * 10**4, "C=0x" + "f" * 6000]
+)
 def test_absurd_pairs_are_refused(text: str) -> None:
     with pytest.raises(SettingsError, match="cannot be used"):
         from_pairs([text])

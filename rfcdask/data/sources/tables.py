@@ -190,7 +190,8 @@ class Table(Source):
     def _to_decide_by(self, names: list[str]) -> Iterator[Any]:
         """Yield blocks to tell kinds by: the first without rows, for types that say it alone."""
         if (schema := self.parts[0].schema()) is not None:
-            yield schema.empty_table()
+            # Schema.empty_table knows not every type, such as tensors.
+            yield pa.table({name: pa.nulls(0, schema.field(name).type) for name in names})
         yield from (block for _, _, block in self._blocks(names, None))
 
     def _conclude(self, tally: Tally, names: Names, options: SourceOptions) -> Survey:

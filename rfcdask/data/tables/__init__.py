@@ -24,6 +24,7 @@ KINDS = ("number", "boolean", "category", "date", "drop")
 CIRCLES = ("hour", "day of week", "day of year")
 UNITS = ("", "time of day", "duration")
 MOST_HASHED = 2**16
+_MOST_MADE = 1_000_000  # columns of levels and hashes, of which every row has all
 _SPEC_BYTES = 2**20
 
 
@@ -167,6 +168,8 @@ class TableSpec:
                 raise ValueError("it is of another version, or names a column twice")
             if not int(data["rows"]) > 0 or not columns:
                 raise ValueError("it was learned from nothing")
+            if sum(column.hashed + len(column.levels) for column in columns) > _MOST_MADE:
+                raise ValueError(f"it makes more than {_MOST_MADE:,} columns")
             return cls(columns, int(data["rows"]))
 
 
@@ -246,13 +249,24 @@ def read_choices(columns: Any) -> Choices:
         return Choices()
     if isinstance(columns, Choices):
         return columns
-    if isinstance(columns, Mapping) and {*columns} == {known.name for known in fields(Choices)}:
-        return Choices(**columns)  # as `to_json` wrote it
+    if _is_record(columns):
+        numbers = {name: columns[name] for name in _NUMBERS}
+        kinds = {name: {"kind": kind} for name, kind in columns["kinds"].items()}
+        for name, format in columns["formats"].items():
+            kinds.setdefault(name, {})["format"] = format
+        return _of_mapping(kinds, numbers, "columns=")
     if isinstance(columns, str | os.PathLike):
         return _read_file(Path(columns))
     if not isinstance(columns, Mapping):
         raise DataError(f"columns={columns!r:.200} is neither a TOML file nor kinds by name.")
     return _of_mapping(columns, {}, "columns=")
+
+
+def _is_record(columns: Any) -> bool:
+    """Whether this is what `Choices.to_json` writes: there are tables of any names too."""
+    known = {item.name for item in fields(Choices)}
+    written = isinstance(columns, Mapping) and {*columns} == known
+    return written and all(isinstance(columns[k], Mapping) for k in ("kinds", "formats"))
 
 
 def _read_file(path: Path) -> Choices:

@@ -159,6 +159,8 @@ def _converted(column: Any, kind: str, format: str | None) -> Any:
     if kind == "boolean" and _is_plain_number(column.type):
         whole = pc.cast(column, pa.int8())  # refuses what is neither
         return pc.cast(pc.cast(whole, pa.string()), pa.bool_())
+    if text and kind == "category":
+        column = pc.cast(column, pa.binary())  # else their bytes would not be looked at
     return pc.cast(column, _ARROW[kind])
 
 
@@ -401,9 +403,6 @@ def summarize_block(
     """Look at all columns of a block, whose first row is number `first` of `where`."""
     with value_errors(partial("{}, row {}".format, where), first, learned=False):
         return summarize_columns(convert_block(block, kinds, choices), kinds)
-
-
-# Dask DataFrames: one pass to learn from and to count the rows of the partitions.
 
 
 def arrow_blocks(parts: list[Any], client: Any = None) -> Iterator[Any]:

@@ -463,6 +463,30 @@ def test_columns_that_are_left_out_or_refused_are_not_read(tmp_path, monkeypatch
 
 
 @pytest.mark.timeout(60)
+def test_bytes_that_are_no_text_far_down_a_parquet_file(tmp_path):
+    # The first rows tell the kind, and spaces are looked for at the ends of a text alone.
+    values = [b"a%d" % (n % 3) for n in range(3000)]
+    values[2500] = b"a\xffb"
+    text = pa.Array.from_buffers(pa.string(), 3000, pa.array(values, pa.binary()).buffers())
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table({"city": text, "y": np.arange(3000) % 2}), path)
+    words = "a.parquet, row 2500: expected text in column 'city', found 'string'"
+    with pytest.raises(DataError, match=words):
+        rf.ingest(path, tmp_path / "a.zarr", label="y", progress=False)
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_a_column_of_tensors_can_be_left_out(tmp_path, nested):
+    column: Any = pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((10, 2, 2)))
+    column = pa.StructArray.from_arrays([column], ["t"]) if nested else column
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table({"t": column, "city": ["a", "b"] * 5, "y": Y}), path)
+    with pytest.raises(DataError, match=r"leave such columns out with columns=\{'t': 'drop'\}"):
+        rf.ingest(path, tmp_path / "a.zarr", label="y", progress=False)
+    made = rf.ingest(path, tmp_path / "a.zarr", label="y", columns={"t": "drop"}, progress=False)
+    assert made.shape == (10, 2)
+
+
 def test_a_pipe_that_takes_the_place_of_a_parquet_file(tmp_path):
     os.mkfifo(tmp_path / "a.parquet")
     with pytest.raises(DataError, match=r"a\.parquet is no plain file"):

@@ -29,7 +29,7 @@ from sklearn.preprocessing import (
 
 import rfcdask as rf
 from rfcdask.data import DataError
-from rfcdask.data.tables import Choices, TableSpec
+from rfcdask.data.tables import Choices, TableSpec, read_choices
 from rfcdask.data.tables.encode import (
     decide_kinds,
     summarize_block,
@@ -608,3 +608,16 @@ def test_the_remedy_for_levels_that_are_no_text_works() -> None:
     with pytest.raises(DataError, match=r"make it text first, in pandas with astype\(str\)"):
         rf.TableEncoder().fit(frame)
     assert rf.TableEncoder().fit(frame.astype(str)).transform(frame.astype(str)).shape == (3, 2)
+
+
+def test_a_small_record_does_not_make_millions_of_columns() -> None:
+    columns = [{"name": str(n), "kind": "category", "hashed": 2**16} for n in range(100)]
+    record = {"version": 1, "rows": 1, "columns": columns}
+    with pytest.raises(DataError, match=r"damaged \(it makes more than 1,000,000 columns\)"):
+        TableSpec.from_json(record)
+
+
+def test_choices_are_the_same_when_they_are_read_again() -> None:
+    given = {"a": {"kind": "date", "format": "%d"}, "b": "drop"}
+    chosen = read_choices(given)
+    assert read_choices(json.loads(json.dumps(chosen.to_json()))) == chosen
