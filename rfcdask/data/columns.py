@@ -21,6 +21,8 @@ from rfcdask.persist.chunks import MOST_CHARACTERS
 from rfcdask.persist.untrusted import reason, redacted
 
 LABEL_NAMES = ("label", "target", "class", "y")
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
+"""What stands in text files for a value that is missing."""
 MOST_SHOWN = 30
 MOST_COMPARED = 1000
 """Columns among which one with a similar name is looked for."""
