@@ -391,7 +391,7 @@ def _measure(
         "command": shlex.join(["rfcdask", "compare", redacted(path)]),
         "seed": used["random_state"],
         "scoring": scoring,
-        "settings": used | {"standardize": standard},
+        "settings": opt.reading_arguments(options) | used | {"standardize": standard},
         "data": _data_section(dataset, path),
         "comparison": [row for row in table if row["method"] not in NEIGHBOURS],
         "boosting": next((row for row in table if row["method"] in NEIGHBOURS), None),

@@ -21,6 +21,10 @@ from rfcdask.persist.chunks import MOST_CHARACTERS
 from rfcdask.persist.untrusted import reason, redacted
 
 LABEL_NAMES = ("label", "target", "class", "y")
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
+"""What stands in text files for a value that is missing."""
+STANDARDIZED = "standardized "
+"""How what tells the units of rows begins, where they were standardized after they were stored."""
 MOST_SHOWN = 30
 MOST_COMPARED = 1000
 """Columns among which one with a similar name is looked for."""
@@ -274,6 +278,17 @@ def check_encoding(found: str, known: str) -> None:
     """Refuse rows of a store whose columns have the same names and other units than in `fit`."""
     if found == known:
         return
+    standard = [text.startswith(STANDARDIZED) for text in (found, known)]
+    if standard[0] != standard[1]:
+        what, remedy = "are standardized, and those of `fit` were not", "give dataset.X as it is"
+        if standard[1]:
+            what = "are not standardized, as those of `fit` were"
+            remedy = (
+                "give those of dataset.standardize(), or fit a pipeline of rfcdask.Standardizer() "
+                "and the model on rows as they are, which takes new rows so"
+            )
+        raise DataError(f"the rows of X {what}, so the same values are other rows: {remedy}.")
+    found, known = (text.removeprefix(STANDARDIZED) for text in (found, known))
     what = "were encoded by what was learned of another table than that of `fit`"
     if not found or not known:
         what = f"are {'an' if found else 'no'} encoded table, unlike those of `fit`"

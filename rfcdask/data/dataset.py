@@ -13,6 +13,7 @@ from dask.base import tokenize
 from dask.utils import format_bytes
 
 from rfcdask.data.columns import (
+    STANDARDIZED,
     count_labels,
     first_names,
     names_in_file,
@@ -133,9 +134,11 @@ class Dataset:
 
     @property
     def _encoding(self) -> str | None:
-        """What tells apart the tables by which stores were encoded; None for rows made of those."""
-        made = self.projection is not None or {"encoding", "standardized"} & self.attrs.keys()
-        return None if made else table_digest(self.attrs.get("table"))
+        """What tells apart tables that stores were encoded by, and standardized rows; else None."""
+        if self.projection is not None or "encoding" in self.attrs:
+            return None
+        standard = STANDARDIZED if self.attrs.get("standardized") else ""
+        return standard + table_digest(self.attrs.get("table"))
 
     def take_columns(self, places: Sequence[int]) -> Dataset:
         """Return the data set with these columns alone, in this order, lazily.
@@ -152,8 +155,9 @@ class Dataset:
             return self
         kept = (key for key in ("columns", *_STATISTICS) if isinstance(self.attrs.get(key), list))
         chosen = {key: [self.attrs[key][place] for place in order] for key in kept}
-        attrs = self.attrs | chosen | {"n_columns": len(order), "encoding": None}
-        attrs.pop("table", None)  # these are no longer the columns of the table
+        attrs = self.attrs | chosen | {"n_columns": len(order)}
+        if attrs.pop("table", None) is not None:  # these are no longer the columns of the table
+            attrs["encoding"] = None
         return Dataset(ColumnsReader(self.reader, order), attrs, meta=self._meta)
 
     @property

@@ -259,10 +259,9 @@ class MemoryMeter:
 
 
 def _resident(process: psutil.Process) -> int:
-    try:
+    with suppress(psutil.Error):  # it ended between the listing and the look
         return int(process.memory_info().rss)
-    except psutil.Error:  # it ended between the listing and the look
-        return 0
+    return 0
 
 
 @dataclass(frozen=True)
@@ -378,6 +377,7 @@ def collect(run: Context, scheduler: str) -> dict[str, Any]:
         "seed": run.settings.random_state,
         "scoring": run.used["scoring"],
         "settings": run.used,
+        "asked": run.settings.asked(),
         "versions": {"python": platform.python_version(), **{n: version(n) for n in PACKAGES}},
         "machine": describe_machine(run.client, scheduler),
         "data": run.product("data")["data"],

@@ -254,6 +254,11 @@ class Settings:
         """Return plain values by name."""
         return asdict(self)
 
+    def asked(self) -> dict[str, Any]:
+        """Return the seed and what is no default: what a run is to be asked for again."""
+        values = self.to_dict().items()
+        return {k: v for k, v in values if k == "random_state" or v != default_of(k)}
+
 
 def renamed(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record of settings by the names they have now."""

@@ -16,7 +16,7 @@ import rfcdask as rf
 from rfcdask.cli import main
 from rfcdask.cli.options import RENAMED
 from rfcdask.pipeline.report.sections import reproduce
-from rfcdask.pipeline.settings import Settings
+from rfcdask.pipeline.settings import Settings, from_pairs
 from tests.cli.test_examples import parse
 from tests.pages import ROOT
 
@@ -102,6 +102,7 @@ def test_the_command_of_a_report_can_be_typed(command: str, settings: dict[str, 
     found = reproduce({"command": command, "seed": 7, "settings": settings})
     assert found is not None
     parsed = parse(found.blocks[0][1].replace("\\\n", " ")).params
+    parsed |= from_pairs(parsed.get("pairs", ()))
     assert parsed["random_state"] == settings.get("random_state", 7)
     for name, value in settings.items():
         if name in parsed and value not in (None, "auto", False):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
+import shlex
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import dask.dataframe as dd
 import pandas as pd
@@ -20,6 +24,7 @@ import rfcdask as rf
 from rfcdask.cli import main
 from rfcdask.data import DataError
 from rfcdask.persist.models import load
+from rfcdask.pipeline.phases import comparable
 from tests.customers import customers, write_customers
 
 FIT = ("--label", "status", "--method", "none", "--learner", "ridge")
@@ -252,3 +257,61 @@ def test_new_rows_of_another_kind_have_a_typed_remedy(place: Path, tmp_path: Pat
     assert code == 2
     assert "line 5: expected a number in column 'age', found 'old': fix it, or leave" in err
     assert "columns" not in err
+
+
+QUICK = ("--sizes", "8", "--methods", "random,learned", "--n-candidates", "40", "--n-rows", "200",
+         "--epochs", "1", "--scheduler", "threads", "-q")  # fmt: skip
+
+
+def printed(page: Path) -> list[str]:
+    """Return the words of the command that a report ends with."""
+    found = re.findall("<pre[^>]*>(.*?)</pre>", page.read_text("utf-8"), re.S)[-1]
+    text = html.unescape(re.sub("<.*?>", "", found))
+    return shlex.split(text.replace("\\\n", " "))[1:]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--label", "status", "--class-weight", "balanced", "--nan", "drop"),
+        ("--label", "income, net", "--label", "age", "--columns", "kinds.toml",
+         "--set", "label_weight=0.5"),
+    ],
+)  # fmt: skip
+def test_the_command_of_a_report_does_it_again(
+    more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    customers(0, 400).fillna({"age": 40, "income": 1e4}).rename(
+        columns={"income": "income, net"}
+    ).to_csv("a.csv", index=False)
+    Path("kinds.toml").write_text('[columns]\nshop = "drop"\n')
+    assert call("run", "a.csv", "--out", "first", *QUICK, *more) == (0, *[ANY] * 2)
+    command = printed(Path("first/report.html"))
+    assert command[0] == "run"
+    Path("kinds.toml").unlink()
+    code, _, said = call(*command, "--out", "second", "--scheduler", "threads", "-q")
+    assert code == 0, said
+    first, second = (
+        json.loads(Path(name, "results.json").read_text()) for name in ("first", "second")
+    )
+    assert comparable(first) == comparable(second)
+
+
+def test_the_command_of_a_comparison_does_it_again(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    quick = ("--methods", "random,jl", "--n-components", "5", "--n-candidates", "20", "-q")
+    table = place / "table.csv"
+    done = call("compare", table, "--label", "status", *quick, "--out", "a.json")
+    assert done[0] == 0, done[2]
+    assert call("report", "a.json", "a.html", "-q")[0] == 0
+    code, _, said = call(*printed(Path("a.html")), "--out", "b.json", "-q")
+    assert code == 0, said
+    first, second = (json.loads(Path(name).read_text()) for name in ("a.json", "b.json"))
+    assert first["settings"] == second["settings"]
+    kept = ("method", "n_components", "accuracy", "kernel_error")
+    assert [[row[k] for k in kept] for row in first["comparison"]] == [
+        [row[k] for k in kept] for row in second["comparison"]
+    ]

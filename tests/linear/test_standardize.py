@@ -6,13 +6,18 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import rfcdask as rf
+from rfcdask.cli import main
+from rfcdask.data import DataError
 from rfcdask.linear.transform import wants_standardizing
 
 
@@ -75,3 +80,31 @@ def test_lazy_rows_that_are_not_finite_are_named() -> None:
     lazy = standard.transform(da.from_array(X, chunks=(20, 3)))
     with pytest.raises(ValueError, match=r"row 23.*column 1|column 1.*row 23"):
         lazy.compute(scheduler="sync")
+
+
+def test_rows_as_they_are_are_refused_by_a_model_of_standardized_ones(
+    tmp_path: Path,
+) -> None:
+    """Columns had the same names and other units, and half of the predictions were wrong."""
+    draw = np.random.default_rng(0)
+    X = draw.normal(size=(300, 2)) * [1, 100] + [0, 500]
+    table = pd.DataFrame(X, columns=["a", "b"]).assign(label=(X[:, 0] > 0).astype(int))
+    table.to_csv(tmp_path / "t.csv", index=False)
+    stored = rf.ingest(tmp_path / "t.csv", tmp_path / "t.zarr")
+    train, test = stored.standardize().split(0.3, 0)
+    model = rf.RidgeClassifier().fit(train.X, train.y)
+    assert model.score(test.X, test.y) > 0.9
+    with pytest.raises(DataError, match="are not standardized, as those of `fit` were"):
+        model.predict(stored.X)
+    rf.save(model, tmp_path / "m")
+    rf.ingest(table[["b", "label", "a"]], tmp_path / "other.zarr")
+    for rows in ("t.csv", "t.zarr", "other.zarr"):
+        done = CliRunner().invoke(main, ["predict", str(tmp_path / "m"), str(tmp_path / rows)])
+        assert done.exit_code == 2
+        assert "are not standardized" in done.stderr
+    raw = rf.RidgeClassifier().fit(stored.X, stored.y)
+    with pytest.raises(DataError, match="are standardized, and those of `fit` were not"):
+        raw.predict(test.X)
+    # The remedy.
+    pipeline = make_pipeline(rf.Standardizer(), rf.RidgeClassifier()).fit(stored.X, stored.y)
+    assert pipeline.score(stored.X, stored.y) > 0.9

@@ -50,6 +50,7 @@ def test_results_hold_every_section(whole: Path) -> None:
         "seed",
         "scoring",
         "settings",
+        "asked",
         "versions",
         "machine",
         "data",

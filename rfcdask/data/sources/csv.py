@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from rfcdask.data.columns import Label, Names, choose_columns, label_names, several_are_numbers
+from rfcdask.data.columns import (
+    MISSING,
+    Label,
+    Names,
+    choose_columns,
+    label_names,
+    several_are_numbers,
+)
 from rfcdask.data.errors import DataError, NotNumbersError, missing_extra
 from rfcdask.data.sources.base import (
     Batch,
@@ -45,17 +52,17 @@ from rfcdask.persist.untrusted import reason
 BLOCK_BYTES = 2**20
 """Bytes of a block of pyarrow, which reads 32 of them ahead; those for files with a longer line
 have READ_BYTES."""
-MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 
 
 @dataclass(frozen=True)
 class TableColumns:
-    """Names of all columns, of those to read, of the label, and whether labels are text."""
+    """Names of all columns, of those to read, of the label, whether labels are text, and gaps."""
 
     names: tuple[str, ...]
     features: tuple[str, ...]
     label: Label
     text_labels: bool = False
+    missing: tuple[str, ...] = MISSING
 
 
 class CsvFiles(FileSource):
@@ -262,7 +269,7 @@ def _open_csv(file: Any, dialect: Dialect, columns: TableColumns, size: int, tex
         convert_options=arrow.ConvertOptions(
             column_types=types,
             include_columns=list(types),
-            null_values=list(MISSING),
+            null_values=list(columns.missing),
             strings_can_be_null=True,
         ),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 from dask.base import tokenize
 
 from rfcdask.data.columns import (
+    MISSING,
     Label,
     Names,
     choose_columns,
@@ -55,6 +56,7 @@ from rfcdask.data.tables.summary import (
     conclude_all,
     join_summaries,
     no_columns,
+    without_words,
 )
 from rfcdask.execution.dask_internals import token_of_frame
 from rfcdask.execution.progress import track
@@ -72,12 +74,27 @@ class CsvTable:
     name: str
     dialect: Dialect
     columns: tuple[str, ...]
+    levels: dict[str, set[str]] = field(default_factory=dict)
+    """Levels by column that elsewhere mean that a value is missing, such as NA for Namibia."""
     from_text = True
 
     def blocks(self, wanted: list[str], label: Label) -> Iterator[Any]:
         """Yield record batches of some columns and the label."""
         found = TableColumns(self.columns, tuple(wanted), label)
-        yield from read_csv(self.name, self.dialect, found, text=True)
+        if not self.levels:
+            yield from read_csv(self.name, self.dialect, found, text=True)
+            return
+        for block in read_csv(self.name, self.dialect, replace(found, missing=("",)), text=True):
+            made = [
+                without_words(values, self.levels.get(name, ()))
+                for name, values in zip(block.schema.names, block.columns, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(made, schema=block.schema)
+
+    def knowing(self, spec: TableSpec) -> CsvTable:
+        """Return the file, to be read by what was learned, maybe of a table of another format."""
+        found = {column.name: {*column.levels} & {*MISSING} for column in spec.columns}
+        return replace(self, levels={name: levels for name, levels in found.items() if levels})
 
     def place(self, row: int) -> str:
         """Say where a row stands."""
@@ -167,6 +184,7 @@ class Table(Source):
         tables = {part.name: part.columns for part in self.parts}
         names = choose_columns(tables, self.own_label or options.label, wanted)
         features, self.label = list(names.columns or ()), names.label
+        self._know(known or TableSpec((), 0))
         if known is None:
             self.choices = given or Choices()
             text = self.parts[0].from_text
@@ -217,8 +235,12 @@ class Table(Source):
         known = {column.name for column in self.spec.columns}
         return tuple(name for name in names.left_out if name not in known)
 
+    def _know(self, spec: TableSpec) -> None:
+        self.parts = [part.knowing(spec) if part.from_text else part for part in self.parts]
+
     def adopt(self, survey: Survey) -> None:
         self.spec = TableSpec.from_json(survey.table)
+        self._know(self.spec)
         self.label, self.text_labels = survey.names.label, survey.details["text_labels"]
 
     def read(self, start: int, stop: int) -> Iterator[Batch]:

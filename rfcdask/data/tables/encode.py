@@ -33,6 +33,7 @@ from rfcdask.data.tables.summary import (
     date_parts,
     known_places,
     level_hash,
+    levels_or_gaps,
     microseconds,
     numbers_of,
     plain_level,
@@ -239,6 +240,7 @@ def encode(table: Any, spec: TableSpec) -> Array:
     for column in spec.columns:
         if column.width:
             values = as_kind(table.column(column.name), column.name, column.kind, column.format)
+            values = levels_or_gaps(values, column)
             _require_unit(values, column)
             out = rows[:, place : place + column.width]
             _ENCODERS[column.kind](values, column, out)

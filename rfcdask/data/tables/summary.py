@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rfcdask.data.columns import MISSING
 from rfcdask.data.errors import DataError
 from rfcdask.data.tables import CIRCLES, Choices, ColumnSpec, TableSpec, list_faults
 from rfcdask.kernels.arrays import LEAST_SQUARE, Array, FloatArray, IntArray
@@ -272,6 +273,18 @@ def known_places(found: Iterable[str], known: Sequence[str]) -> dict[str, int]:
     alike = {plain_level(level): place for level, place in exact.items()}
     places = {level: exact.get(level, alike.get(plain_level(level))) for level in found}
     return {level: place for level, place in places.items() if place is not None}
+
+
+def without_words(column: Any, levels: Iterable[str]) -> Any:
+    """Return text without the words for a missing value, but for those that are levels."""
+    words = pa.array({*MISSING} - {*levels}, column.type)
+    return pc.if_else(pc.is_in(column, words), pa.scalar(None, column.type), column)
+
+
+def levels_or_gaps(column: Any, spec: ColumnSpec) -> Any:
+    """Return levels as a file of text has them, where a word for a gap cannot have been a level."""
+    known_all = spec.kind == "category" and not (spec.other or spec.hashed)
+    return without_words(column, spec.levels) if known_all and spec.missing else column
 
 
 def plain_level(level: str) -> str:

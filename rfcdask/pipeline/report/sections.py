@@ -21,7 +21,7 @@ from rfcdask.pipeline.report import (
     section,
 )
 from rfcdask.pipeline.report.figures import points
-from rfcdask.pipeline.settings import renamed
+from rfcdask.pipeline.settings import renamed, show
 
 MOST_CLASSES = 12
 MOST_COLUMNS = 100
@@ -321,15 +321,27 @@ def reproduce(results: Results) -> Section | None:
     command = str(results.get("command") or "").strip()
     if not command:
         return None
-    options = [_option(name, value) for name, value in _used(results).items()]
-    new = [option for option in options if option and option.split()[0] not in command.split()]
+    asked = results.get("asked")  # others than the settings used: a choice of a run's own is none
+    options = _options(_used(results) if asked is None else dict(asked))
+    new = [option for option in options if option.split()[0] not in command.split()]
     said = "The same seed and data give the same selection, whatever the machine; times differ."
     blocks = [("code", " \\\n    ".join([command, *new])), ("note", said)]
     return Section("reproduce", "Do it again", "Do it again", blocks)
 
 
+def _options(settings: dict[str, Any]) -> list[str]:
+    """Return settings as options."""
+    pairs = []
+    for name, value in settings.items():
+        several = name == "label" and isinstance(value, list | tuple)  # names may have commas
+        pairs += [(name, one) for one in value] if several else [(name, value)]
+    return [option for pair in pairs if (option := _option(*pair))]
+
+
 def _option(name: str, value: Any) -> str:
     """Return a setting as an option; nothing for what is left to the data."""
+    if name == "label_weight":  # whose option asks for a method too
+        return f"--set {name}={value}"
     option = shlex.quote(f"--{name.replace('_', '-')}")
     if value is None or value == "auto":
         return ""
@@ -337,6 +349,7 @@ def _option(name: str, value: Any) -> str:
         off = "--one-based" if name == "zero_based" else option.replace("--", "--no-", 1)
         return option if value else off
     text = ",".join(map(_text, value)) if isinstance(value, list | tuple) else _text(value)
+    text = show(value) if isinstance(value, dict) else text
     return f"{option} {shlex.quote(text)}"
 
 

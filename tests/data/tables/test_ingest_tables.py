@@ -522,3 +522,29 @@ def test_numbers_with_commas_are_no_levels_in_silence(tmp_path: Path, group: str
     plain = "\n".join(["price;y", *rows]).replace(",", "")
     path.write_text(plain.replace(group, ""), encoding="utf-8")
     assert rf.ingest(path, dest, label="y", overwrite=True).columns == ["price"]
+
+
+@pytest.mark.parametrize("fitted", ["csv", "parquet"])
+def test_a_level_called_na_is_read_as_it_was_learned(tmp_path: Path, fitted: str) -> None:
+    region = ["NA", "EU", "US", "EU", "null"] * 40
+    table = pd.DataFrame({"region": region, "y": [0, 1] * 100, "size": range(200)})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    table.to_parquet(tmp_path / "t.parquet")
+    first = rf.ingest(tmp_path / f"t.{fitted}", tmp_path / "first")
+    encoder = rf.TableEncoder.of(first)
+    assert ("region=NA" in first.columns) == (fitted == "parquet")
+    assert ("region missing" in first.columns) == (fitted == "csv")
+    for name, source in (("c", tmp_path / "t.csv"), ("p", tmp_path / "t.parquet"), ("f", table)):
+        again = rf.ingest(source, tmp_path / name, columns=encoder)
+        assert same_bits(again.X.compute(), first.X.compute()), name
+    assert same_bits(encoder.transform(table[["size", "region"]]), first.X.compute())
+
+
+def test_gaps_beside_a_level_called_na_stay_gaps(tmp_path: Path) -> None:
+    """R writes NA for a gap in any column."""
+    table = pd.DataFrame({"region": ["NA", "EU", "US"] * 9, "y": [0, 1, 1] * 9, "x": [1.0] * 27})
+    table.loc[::5, "x"] = None
+    first = rf.ingest(table, tmp_path / "first")
+    table.to_csv(tmp_path / "r.csv", index=False, na_rep="NA")
+    again = rf.ingest(tmp_path / "r.csv", tmp_path / "r", columns=rf.TableEncoder.of(first))
+    assert same_bits(again.X.compute(), first.X.compute())
