@@ -189,7 +189,7 @@ def _require_apart(values: Array, found: Array) -> None:
     Such are 1 and "1", or "a" with a NUL behind it. Frames give booleans beside gaps as objects.
     """
     distinct = set(values.tolist())
-    given = [type(one) for one in distinct if isinstance(one, Number) and one == one]
+    given: list[type] = [type(v) for v in distinct if isinstance(v, Number) and v == v]
     if given and bool not in given and not any(isinstance(one, str | bytes) for one in distinct):
         raise DataError(
             f"labels are Python objects of type {given[0].__name__}, and would become text: give "
