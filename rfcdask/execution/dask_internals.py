@@ -149,14 +149,21 @@ def started_clusters() -> set[SpecCluster]:
 
 
 def local_cluster_class() -> type[LocalCluster]:
-    """Return a ``distributed.LocalCluster`` whose workers leave Ctrl-C to this process.
+    """Return a ``distributed.LocalCluster`` that closes, and leaves Ctrl-C to this process.
 
     A terminal sends it to every process that was started there: workers would print tracebacks,
     and be started again, while this process is about to end them.
     """
-    from distributed import LocalCluster
+    from distributed import LocalCluster, Status
 
     class ClusterWithoutSignals(LocalCluster):
+        async def _close(self) -> None:
+            try:
+                await super()._close()
+            except AssertionError:  # of Dask, where a worker was being started again just then
+                self.status = Status.failed  # else it waits for what has failed
+                await super()._close()
+
         async def _start(self) -> None:
             if threading.current_thread() is not threading.main_thread():
                 _block_signals_of_terminal()

@@ -23,7 +23,7 @@ import dask.array as da
 import numpy as np
 import psutil
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Nanny
 from distributed.security import Security
 
 import rfcdask as rf
@@ -89,6 +89,26 @@ def test_a_local_cluster_is_closed_after_an_error() -> None:
         fail()
     assert pids
     assert not psutil.pid_exists(pids[0])
+
+
+def test_a_worker_that_is_just_being_started_again_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Dask's cluster fails to close then, and its error was raised in the place of the user's."""
+    real, closed = Nanny.close, []
+
+    async def close(self: Nanny, *args: Any, **more: Any) -> Any:
+        closed.append(self)
+        await real(self, *args, **more)
+        if len(closed) == 1:
+            raise AssertionError("can only join a started process")
+
+    monkeypatch.setattr(Nanny, "close", close)
+    with rf.connect("local", n_workers=1) as client:  # an AssertionError here is Dask's
+        cluster, (pid,) = client.cluster, client.run(os.getpid).values()
+    assert len(closed) > 1
+    assert cluster.status.name == cluster.scheduler.status.name == "closed"
+    assert not psutil.pid_exists(pid)
 
 
 def test_threads_start_no_cluster() -> None:

@@ -22,6 +22,7 @@ from distributed import Future as DaskFuture
 import rfcdask as rf
 from rfcdask.data.sample import fetch_rows
 from rfcdask.execution.cluster import current_client
+from rfcdask.execution.dask_internals import local_cluster_class
 from rfcdask.execution.executor import (
     call_later,
     compute,
@@ -51,7 +52,7 @@ def cluster() -> Iterator[LocalCluster]:
     }
     with (
         dask.config.set(settings),
-        LocalCluster(
+        local_cluster_class()(
             n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0"
         ) as cluster,
     ):
