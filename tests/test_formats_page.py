@@ -38,7 +38,7 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 def test_attributes_of_a_store(data: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
     stored = rf.ingest(data, tmp_path / "data.zarr")
-    of_some_sources = {"table", "first_index"}
+    of_some_sources = {"table", "first_index", "standardized"}
     assert set(listed("### Attributes")) == set(stored.attrs) | of_some_sources
     assert stored.attrs["format"] == 2
     manifest = json.loads((tmp_path / "data.zarr/manifest/zarr.json").read_text())["attributes"]

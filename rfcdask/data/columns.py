@@ -24,7 +24,7 @@ LABEL_NAMES = ("label", "target", "class", "y")
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 """What stands in text files for a value that is missing."""
 STANDARDIZED = "standardized "
-"""How what tells the units of rows begins, where they were standardized after they were stored."""
+"""How what tells the units of rows begins, where a data set was standardized; stores keep it."""
 MOST_SHOWN = 30
 MOST_COMPARED = 1000
 """Columns among which one with a similar name is looked for."""
@@ -280,12 +280,13 @@ def check_encoding(found: str, known: str) -> None:
         return
     standard = [text.startswith(STANDARDIZED) for text in (found, known)]
     if standard[0] != standard[1]:
-        what, remedy = "are standardized, and those of `fit` were not", "give dataset.X as it is"
+        what, remedy = "are standardized, and those of `fit` were not", "give rows as they are"
         if standard[1]:
             what = "are not standardized, as those of `fit` were"
             remedy = (
-                "give those of dataset.standardize(), or fit a pipeline of rfcdask.Standardizer() "
-                "and the model on rows as they are, which takes new rows so"
+                "take make_pipeline(rfcdask.Standardizer.of(DATASET), model), with the data set "
+                "of `fit` before it was standardized; rows standardized by themselves have other "
+                "units"
             )
         raise DataError(f"the rows of X {what}, so the same values are other rows: {remedy}.")
     found, known = (text.removeprefix(STANDARDIZED) for text in (found, known))

@@ -137,8 +137,7 @@ class Dataset:
         """What tells apart tables that stores were encoded by, and standardized rows; else None."""
         if self.projection is not None or "encoding" in self.attrs:
             return None
-        standard = STANDARDIZED if self.attrs.get("standardized") else ""
-        return standard + table_digest(self.attrs.get("table"))
+        return self.attrs.get("standardized") or table_digest(self.attrs.get("table"))
 
     def take_columns(self, places: Sequence[int]) -> Dataset:
         """Return the data set with these columns alone, in this order, lazily.
@@ -222,7 +221,8 @@ class Dataset:
         deviation = np.where(self.deviation == 0, 1.0, self.deviation)
         reader = StandardReader(self.reader, tuple(self.mean.tolist()), tuple(deviation.tolist()))
         attrs = {key: value for key, value in self.attrs.items() if key not in _STATISTICS}
-        return Dataset(reader, attrs | {"standardized": True}, projection=self.projection)
+        attrs["standardized"] = STANDARDIZED + table_digest(attrs.get("table"))
+        return Dataset(reader, attrs, projection=self.projection)
 
     def project(self, n_components: int, random_state: Any = None) -> Dataset:
         """Return the data set with rows projected to fewer, dense columns, lazily.

@@ -392,6 +392,7 @@ _OF_SOURCE = {
     "label_column": (int, list, NoneType),
     "first_index": (int, NoneType),
     "source": (str, list, NoneType),
+    "standardized": (str, NoneType),
 }
 
 

@@ -106,5 +106,30 @@ def test_rows_as_they_are_are_refused_by_a_model_of_standardized_ones(
     with pytest.raises(DataError, match="are standardized, and those of `fit` were not"):
         raw.predict(test.X)
     # The remedy.
-    pipeline = make_pipeline(rf.Standardizer(), rf.RidgeClassifier()).fit(stored.X, stored.y)
+    pipeline = make_pipeline(rf.Standardizer.of(stored), model)
     assert pipeline.score(stored.X, stored.y) > 0.9
+
+
+def test_a_store_of_standardized_rows_is_known_as_one(tmp_path: Path) -> None:
+    """Its rows were refused by models of the same rows, and its models took rows as they are."""
+    draw = np.random.default_rng(0)
+    X = draw.normal(size=(300, 2)) * [1, 100] + [0, 500]
+    table = pd.DataFrame(X, columns=["a", "b"]).assign(label=(X[:, 0] > 0).astype(int))
+    table.to_csv(tmp_path / "t.csv", index=False)
+    data = rf.ingest(tmp_path / "t.csv", tmp_path / "t.zarr").standardize()
+    rf.ingest(data, tmp_path / "s.zarr", shuffle=True, random_state=0)
+    stored = rf.open_dataset(tmp_path / "s.zarr")
+    assert "standardized" in repr(stored)
+    again = rf.ingest(stored, tmp_path / "again.zarr")
+    models = [rf.RidgeClassifier().fit(rows.X, rows.y) for rows in (data, stored, again)]
+    for model in models:
+        assert model.score(stored.X, stored.y) == model.score(data.X, data.y) > 0.9
+        with pytest.raises(DataError, match="are not standardized"):
+            model.predict(rf.open_dataset(tmp_path / "t.zarr").X)
+    arguments = ["fit", f"{tmp_path}/s.zarr", f"{tmp_path}/m", "--method", "none"]
+    done = CliRunner().invoke(main, [*arguments, "--learner", "ridge"])
+    assert done.exit_code == 0, done.stderr
+    for rows, code in (("again.zarr", 0), ("t.csv", 2), ("t.zarr", 2)):
+        done = CliRunner().invoke(main, ["score", f"{tmp_path}/m", f"{tmp_path}/{rows}"])
+        assert done.exit_code == code, done.stderr
+        assert ("are not standardized" in done.stderr) == (code == 2)

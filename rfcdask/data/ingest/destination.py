@@ -408,6 +408,7 @@ def finish(
         # It tells two sets of labels of the same rows apart.
         "label_checksum": None if None in label_sums else zlib.crc32(repr(label_sums).encode()),
         **({} if survey.table is None else {"table": survey.table}),
+        **({} if rows.standardized is None else {"standardized": rows.standardized}),
         **survey.names.attributes(projected=plan.projected),
         **_row_attributes(records),
     }

@@ -317,6 +317,8 @@ class Source:
     """Factor that the values are to be multiplied by when the store is read."""
     projection: SparseProjection | None = None
     """The projection that the rows went through."""
+    standardized: str | None = None
+    """What tells the units of rows that were standardized before they are stored."""
 
     @property
     def names(self) -> list[str]:

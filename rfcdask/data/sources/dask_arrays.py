@@ -181,6 +181,7 @@ class DatasetRows(Source):
     columns: Names = NAMELESS
     n_values: int | None = None
     table: Any = None
+    standardized: str | None = None
 
     @classmethod
     def of(cls, dataset: Dataset, *, labelled: bool = True) -> DatasetRows:
@@ -205,6 +206,7 @@ class DatasetRows(Source):
             columns=names,
             n_values=_count_values(dataset),
             table=table,
+            standardized=attrs.get("standardized"),
         )
 
     @property
