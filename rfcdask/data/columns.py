@@ -25,6 +25,8 @@ MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 """What stands in text files for a value that is missing."""
 STANDARDIZED = "standardized "
 """How what tells the units of rows begins, where a data set was standardized; stores keep it."""
+PROJECTED = "projected "
+"""How what tells the units of rows begins, where they were projected."""
 MOST_SHOWN = 30
 MOST_COMPARED = 1000
 """Columns among which one with a similar name is looked for."""
@@ -274,9 +276,37 @@ def table_digest(record: Any) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def projection_digest(projection: Any, names: Any, table: Any) -> str:
+    """Return a short text that tells apart projections, and the columns that went through them."""
+    digests = projection_checksum(projection), table_digest(table), table_digest(names)
+    return PROJECTED + " ".join(map(str, digests))
+
+
+def _check_projections(found: str, known: str) -> None:
+    remedies = (
+        "were projected by another matrix than those of `fit`: give rfcdask.ingest the project=, "
+        "random_state= and, for svmlight text, n_columns= of the data set of `fit`, of which they "
+        "are in DATASET.projection (n_components, seed, n_columns)",
+        "were encoded by what was learned of another table than that of `fit` before they were "
+        "projected: pass columns=rfcdask.TableEncoder.of(DATASET) to rfcdask.ingest, with the data "
+        "set of `fit`",
+        "were projected from other columns than those of `fit`, or in another order: pass "
+        "columns=DATASET.attrs['columns_in_file'] to rfcdask.ingest, with the data set of `fit`",
+    )
+    pairs = zip(found.split(" ")[1:], known.split(" ")[1:], remedies, strict=False)
+    for one, other, said in pairs:
+        if one and other and one != other:  # columns of arrays have no names
+            raise DataError(f"the rows of X {said}.")
+
+
 def check_encoding(found: str, known: str) -> None:
     """Refuse rows of a store whose columns have the same names and other units than in `fit`."""
     if found == known:
+        return
+    projected = [text.startswith(PROJECTED) for text in (found, known)]
+    if any(projected):
+        if all(projected):  # of others it is not known: rows can be projected by hand
+            _check_projections(found, known)
         return
     standard = [text.startswith(STANDARDIZED) for text in (found, known)]
     if standard[0] != standard[1]:

@@ -17,6 +17,7 @@ from rfcdask.data.columns import (
     count_labels,
     first_names,
     names_in_file,
+    projection_digest,
     squares_kept,
     table_digest,
 )
@@ -134,10 +135,14 @@ class Dataset:
 
     @property
     def _encoding(self) -> str | None:
-        """What tells apart tables that stores were encoded by, and standardized rows; else None."""
-        if self.projection is not None or "encoding" in self.attrs:
+        """What tells apart the units of rows: tables, projections, standardizing; else None."""
+        attrs, standard = self.attrs, self.attrs.get("standardized")
+        if "encoding" in attrs or (standard and self.projection is not None):
             return None
-        return self.attrs.get("standardized") or table_digest(self.attrs.get("table"))
+        if self.projection is not None:
+            names = attrs.get("columns_in_file")
+            return projection_digest(self.projection, names, attrs.get("table"))
+        return standard or table_digest(attrs.get("table"))
 
     def take_columns(self, places: Sequence[int]) -> Dataset:
         """Return the data set with these columns alone, in this order, lazily.

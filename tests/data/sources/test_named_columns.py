@@ -364,3 +364,50 @@ def test_a_label_that_is_the_place_of_one_column_and_the_name_of_another(tmp_pat
             assert found.attrs["label_name"] == name
     counted = pd.DataFrame(np.arange(9.0).reshape(3, 3))
     assert rf.ingest(counted, tmp_path / "c", label=1).attrs["label_name"] == "1"
+
+
+def test_projected_rows_of_another_matrix_or_order_are_refused_by_a_model(tmp_path: Path) -> None:
+    """Projected columns have no names, and any rows of that width were taken in silence."""
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(draw.normal(size=(300, 9)), columns=[f"c{k}" for k in range(9)])
+    frame["label"] = np.where(frame["c0"] + frame["c1"] > 0, "up", "down")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame[frame.columns[::-1]].to_csv(tmp_path / "turned.csv", index=False)
+    stored = rf.ingest(tmp_path / "t.csv", tmp_path / "t.zarr", project=6, random_state=0)
+    plain = rf.ingest(tmp_path / "t.csv", tmp_path / "plain.zarr")
+    model = rf.RidgeClassifier().fit(stored.X, stored.y)
+    score = model.score(stored.X, stored.y)
+
+    def again(name: str, **options: Any) -> rf.Dataset:
+        dest = tmp_path / f"{len([*tmp_path.iterdir()])}.zarr"
+        return rf.ingest(tmp_path / name, dest, project=6, **options)
+
+    with pytest.raises(DataError, match="projected by another matrix"):
+        model.predict(again("t.csv").X)  # each call draws a seed of its own
+    with pytest.raises(DataError, match="projected by another matrix"):
+        model.predict(plain.project(6, 1).X)
+    with pytest.raises(DataError, match="in another order"):
+        model.predict(again("turned.csv", random_state=0).X)
+    # The remedies, and other ways to the same rows.
+    names = stored.attrs["columns_in_file"]
+    for same in (
+        again("t.csv", random_state=stored.projection.seed),
+        again("turned.csv", random_state=0, columns=names),
+        plain.project(6, 0),
+        rf.ingest(stored, tmp_path / "mixed.zarr", shuffle=True, random_state=0),
+        rf.ingest((stored.projection.transform(frame[names]), frame["label"]), tmp_path / "a.zarr"),
+    ):
+        assert model.score(same.X, same.y) == pytest.approx(score, abs=0.01)
+
+
+def test_projected_rows_of_a_table_that_was_encoded_by_itself_are_refused(tmp_path: Path) -> None:
+    days = pd.date_range("2020-01-01", periods=300, freq="D")
+    frame = pd.DataFrame({"day": days, "size": np.arange(300.0), "late": [0, 1] * 150})
+    options: Any = {"label": "late", "project": 3, "random_state": 0}
+    first = rf.ingest(frame[:200], tmp_path / "a.zarr", **options)
+    model = rf.RidgeClassifier().fit(first.X, first.y)
+    with pytest.raises(DataError, match="of another table"):
+        model.predict(rf.ingest(frame[100:], tmp_path / "b.zarr", **options).X)
+    encoder = rf.TableEncoder.of(first)
+    new = rf.ingest(frame[:200], tmp_path / "c.zarr", columns=encoder, **options)
+    np.testing.assert_array_equal(model.predict(new.X), model.predict(first.X))
