@@ -26,7 +26,7 @@ from rfcdask.cli.files import (
 )
 from rfcdask.features import METHODS, NEIGHBOURS
 from rfcdask.persist.untrusted import faults_as, redacted
-from rfcdask.pipeline.folder import RESULTS_FORMAT, damage_of, read_results
+from rfcdask.pipeline.folder import MADE_AGAIN, RESULTS_FORMAT, damage_of, read_results
 from rfcdask.pipeline.settings import (
     COMPARING,
     COUNT,
@@ -117,7 +117,7 @@ def run(
             say=note,
             **{name: options[name] for name in WORK},
         )
-    with damage_of(folder.results):
+    with damage_of(folder.results, f"{MADE_AGAIN}, or {folder.how_to_begin_anew}"):
         text = summary(results, folder.model, folder.report)
     show(results, text, as_json)
 

@@ -28,7 +28,7 @@ from rfcdask.data.columns import (
 from rfcdask.data.sources import detect_format, expand
 from rfcdask.data.sources.dialect import sniff
 from rfcdask.data.sources.parquet import names_in_parquet
-from rfcdask.persist.models import describe, load
+from rfcdask.persist.models import TRIALS, describe, folder_identity, load
 
 Known = dict[str, Any]
 """What a model remembers of the data it was fitted on."""
@@ -92,7 +92,7 @@ def load_model(path: str, *, predicts: bool) -> Saved:
         )
     if not (Path(path) / "model.json").is_file():
         raise FileNotFoundError(f"{path} is not a saved model: give a folder that fit wrote.")
-    about, model = describe(path).get("about"), load(path)
+    about, model = _read_whole(path)
     steps = model.steps if isinstance(model, Pipeline) else [("model", model)]
     table = None
     if hasattr(steps[0][1], "spec_of_table") and len(steps) > 1:
@@ -108,6 +108,16 @@ def load_model(path: str, *, predicts: bool) -> Saved:
         before = [*before, ("features", learner.features_)]
     known = about if isinstance(about, dict) else {}
     return Saved(model, Pipeline(before) if before else None, learner, known, table)
+
+
+def _read_whole(path: str) -> tuple[Any, Any]:
+    """Return what a model says of its data, and itself: another may take its place in between."""
+    for _ in range(TRIALS):
+        seen = folder_identity(Path(path))
+        found = describe(path).get("about"), load(path)
+        if folder_identity(Path(path)) == seen:
+            return found
+    raise UnfinishedError(f"{path} was replaced again and again while it was read: call again.")
 
 
 @contextmanager

@@ -51,7 +51,7 @@ from rfcdask.persist.untrusted import (
 FORMAT = 2  # raised whenever older versions could not read what is written; 2 knows pipelines
 _JSON, _ARRAYS, _STEP = "model.json", "arrays.zarr", "step"
 _OWN = (_JSON, _ARRAYS, f"{_STEP}-[0-9]*")
-_TRIALS = 3  # how often a model is read again that another took the place of meanwhile
+TRIALS = 3  # how often a model is read again that another took the place of meanwhile
 PERSISTABLE = {
     "RandomFeatures": "rfcdask.features.baselines",
     "CompressedFeatures": "rfcdask.features.compressed",
@@ -168,17 +168,17 @@ def load(path: str | os.PathLike[str]) -> Any:
         When the model was written in a newer format, or a file of it is damaged or missing.
     """
     folder = local_path(path)
-    for _ in range(_TRIALS):
-        seen = _identity(folder)
+    for _ in range(TRIALS):
+        seen = folder_identity(folder)
         try:
             return _load(folder)
         except (DamagedModelError, FileNotFoundError):
-            if _identity(folder) == seen:
+            if folder_identity(folder) == seen:
                 raise
     return _load(folder)
 
 
-def _identity(folder: Path) -> tuple[int, int] | None:
+def folder_identity(folder: Path) -> tuple[int, int] | None:
     """Return what changes when another model takes the place of a folder."""
     try:
         found = os.stat(folder)

@@ -38,6 +38,7 @@ RESULTS_FORMAT = 1
 """That of results.json, which ``rfcdask compare`` writes too."""
 MOST_SHOWN = {"maps": 1000, "methods": 100, "points": 10_000}
 """In a report, where each is drawn; real ones have some dozens, some ten, and 1000."""
+MADE_AGAIN = "remove it and call again (rfcdask run with --resume) to make it again"
 LOCK = ".lock"
 _PART = rf"(\.\w+)?({re.escape(PARTIAL)}|\.part)"
 """How names of half written files, and of folders to be removed, end; in earlier versions too."""
@@ -428,9 +429,8 @@ def read_results(path: Path) -> dict[str, object]:
     return dict(found)
 
 
-def damage_of(path: Path, remedy: str | None = None) -> AbstractContextManager[None]:
+def damage_of(path: Path, remedy: str = MADE_AGAIN) -> AbstractContextManager[None]:
     """Say of every fault in the block that a file of the run is damaged."""
-    remedy = remedy or "remove it and call again (rfcdask run with --resume) to make it again"
     return untrusted.faults_as(
         lambda why: OtherRunError(f"{path} is damaged ({why}): {remedy}."), OtherRunError
     )

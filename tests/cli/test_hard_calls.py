@@ -11,6 +11,7 @@ import pytest
 
 import rfcdask as rf
 from rfcdask.cli.files import to_json
+from rfcdask.pipeline.folder import RunFolder, read_record, write_record
 
 
 def test_predictions_replace_nothing_else(call: Any, files: Path, store: Path, model: Path) -> None:
@@ -119,6 +120,23 @@ def test_results_of_a_run_that_are_damaged_are_made_again(
     assert "remove it and call again" in done.stderr
     results.unlink()
     assert call(*again).stdout == first.stdout
+
+
+def test_records_of_a_stranger_make_results_that_cannot_be_told(call: Any, files: Path) -> None:
+    few = ["--methods", "random", "--sizes", "10", "--epochs", "1", "--scheduler", "threads"]
+    begun = ("run", "data.csv", "--out", "strange-run", "--overwrite", *few)
+    assert call(*begun).exit_code == 0
+    folder = RunFolder(files / "strange-run")
+    record = read_record(folder.phase(4, "linear"), folder.mark)
+    record["product"]["accuracy"] = "high"
+    write_record(folder.phase(4, "linear"), record, folder.mark)
+    for _ in range(2):  # the results are made of the same records again
+        folder.results.unlink()
+        done = call("run", "--resume", "--out", "strange-run", "--scheduler", "threads")
+        assert done.exit_code == 2
+        assert f"{folder.results} is damaged" in done.stderr
+    assert "or pass --overwrite instead of --resume to begin anew" in done.stderr
+    assert call(*begun).exit_code == 0
 
 
 @pytest.mark.parametrize(
