@@ -233,7 +233,7 @@ def found_finished(location: Location, request: IngestRequest, *, overwrite: boo
     if overwrite:
         if not same or attrs.get("complete"):
             keep_others(location)
-            location.delete(last="zarr.json")
+            location.clear(last="zarr.json")
         return False
     if attrs.get("complete"):
         if _is_same(Journal(location).request(), request):
