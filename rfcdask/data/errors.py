@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from rfcdask.persist.untrusted import NO_PARTS, faults_as, redacted, shown_cause
+from rfcdask.persist.untrusted import NO_PARTS, faults_as, is_of_network, redacted, shown_cause
 
 
 class DataError(ValueError):
@@ -43,7 +43,6 @@ class UnreachableError(DataError, OSError):
     """A store or file behind a URL that the network or its server does not give."""
 
 
-_NETWORK = ("botocore", "aiobotocore", "aiohttp", "s3fs", "gcsfs", "adlfs", "azure", "google")
 _ANSWERS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, DataError)
 
 
@@ -61,7 +60,7 @@ def reachable(place: object, *also: type[Exception]) -> Iterator[None]:
             raise UnreachableError(
                 f"the server of {place} gives files only as a whole: copy the file here first."
             ) from shown_cause(error)
-        known = _is_foreign(answer) or isinstance(answer, (OSError, *also))
+        known = is_of_network(answer) or isinstance(answer, (OSError, *also))
         if isinstance(answer, _ANSWERS) or not known:
             raise
         lines = str(answer).strip().splitlines()
@@ -76,13 +75,9 @@ def _answer(error: Exception) -> BaseException:
     """Return what a web server said where fsspec calls it a missing file, whatever it was."""
     said = error.__cause__
     refused = getattr(said, "status", None) not in (404, 410)
-    if isinstance(error, FileNotFoundError) and said and refused and _is_foreign(said):
+    if isinstance(error, FileNotFoundError) and said and refused and is_of_network(said):
         return said
     return error
-
-
-def _is_foreign(error: BaseException) -> bool:
-    return type(error).__module__.partition(".")[0] in _NETWORK
 
 
 def faults_of(name: object, what: str) -> AbstractContextManager[None]:

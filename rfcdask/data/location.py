@@ -293,6 +293,15 @@ class Location:
             if found := path if whole else fs.find(path):
                 fs.rm(found, recursive=whole)
 
+    def clear(self, *, last: str) -> None:
+        """Remove all of it, and make sure: s3fs passes over what a bucket refused to remove."""
+        self.delete(last=last)
+        if not self.is_local and (left := next(iter(self.sizes()), None)):
+            raise DataError(
+                f"{self}/{left} could not be removed: get the right to delete there, or choose "
+                "another destination."
+            )
+
     def names(self, folder: str) -> list[str]:
         """Return the sorted names of the objects in a folder; none if it is not there."""
         with self._at(folder) as (fs, path):

@@ -198,7 +198,7 @@ def _begin(target: Location, array: bytes) -> Location:
             work.write(_BEGUN, b"")
             for metadata in ("zarr.json", ".zarray"):
                 work.delete(metadata)
-            work.delete(last=_RECORDS)
+            work.clear(last=_RECORDS)
         work.sweep_partial_files()
     work.write(_BEGUN, array)
     return work

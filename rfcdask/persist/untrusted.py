@@ -19,7 +19,9 @@ from typing import Any
 
 JSON_BYTES = 64 * 2**20  # most bytes of a JSON file
 _MODEL_BYTES = 64  # of each column, while a linear model learns
-_MEANS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS)
+_REMOTE = getattr(errno, "EREMOTEIO", errno.EIO)  # what s3fs makes of a server in trouble
+_MEANS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EROFS, _REMOTE)
+_NETWORK = ("botocore", "aiobotocore", "aiohttp", "s3fs", "gcsfs", "adlfs", "azure", "google")
 NO_PARTS = "support range requests"  # fsspec, of a web server that gives files only as a whole
 _LONG_KEY = re.compile(r"(?:\.[ \t]*(?:[\w-]+|\"[^\"\n]*\"|'[^'\n]*')[ \t]*){200}")
 _LONG_NUMBER = re.compile(r"\b0[xob]\w{3000}")  # of more digits than Python writes again
@@ -102,9 +104,15 @@ def faults_as(refusal: Callable[[str], Exception], *passed: type[Exception]) -> 
         raise refusal("it asks for more memory than there is") from shown_cause(error)
     except Exception as error:
         of_system = getattr(error, "errno", None) in _MEANS or NO_PARTS in str(error)
-        if isinstance(error, passed) or of_system:
+        of_system = of_system or isinstance(error, ConnectionError | TimeoutError)
+        if isinstance(error, passed) or of_system or is_of_network(error):
             raise
         raise refusal(reason(error)) from shown_cause(error)
+
+
+def is_of_network(error: BaseException) -> bool:
+    """Whether a library for buckets or web servers raised it, and no decoder."""
+    return type(error).__module__.partition(".")[0] in _NETWORK
 
 
 def reason(error: BaseException) -> str:

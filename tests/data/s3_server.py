@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import threading
 import time
@@ -23,7 +24,8 @@ class Proxy:
     """Passes requests on, one a connection, except for those that `fault` says otherwise of.
 
     A fault is "throttle" (503 SlowDown), "cut" (the answer ends half way), "hang up" (no answer),
-    "late" (a fifth of a second of nothing) or "lost" (404).
+    "late" (a fifth of a second of nothing), "lost" (404) or "denied" (200, and of every object that
+    was to be removed that it may not be).
     """
 
     def __init__(self, port: int) -> None:
@@ -54,8 +56,8 @@ class Proxy:
             body += _read_exactly(client, _length(head) - len(body))
             if fault == "hang up":
                 return
-            if fault in ("throttle", "lost"):
-                client.sendall(_answer(fault, method))
+            if fault in ("throttle", "lost", "denied"):
+                client.sendall(_answer(fault, method, body))
                 return
             if fault == "late":
                 time.sleep(0.2)
@@ -86,8 +88,12 @@ def _half(answer: bytes) -> int:
     return start + (len(answer) - start) // 2
 
 
-def _answer(fault: str, method: bytes) -> bytes:
+def _answer(fault: str, method: bytes, body: bytes) -> bytes:
     line, text = (b"503 Slow Down", SLOW_DOWN) if fault == "throttle" else (b"404 x", NOT_FOUND)
+    if fault == "denied":
+        keys = re.findall(rb"<Key>.*?</Key>", body)
+        errors = (b"<Error>%b<Code>AccessDenied</Code></Error>" % key for key in keys)
+        line, text = b"200 OK", b"<DeleteResult>%b</DeleteResult>" % b"".join(errors)
     head = b"HTTP/1.1 %b\r\nContent-Type: application/xml\r\nContent-Length: %d\r\n"
     head += b"Connection: close\r\n\r\n"
     return head % (line, len(text)) + (b"" if method == b"HEAD" else text)

@@ -131,6 +131,31 @@ np.testing.assert_array_equal(np.sort(data[:, 0]), np.sort(X[:, 0]))
 """)
 
 
+def test_what_may_not_be_removed_is_not_gone_on_with() -> None:
+    """S3 says so within a good answer, and s3fs does not repeat it: rows of two sets were mixed."""
+    _run("""
+import dask.array as da
+from rfcdask.linear import write_zarr
+only("denied", "delete", "POST")
+array, other = (da.from_array(rows, chunks=(300, 6)) for rows in (X, -X))
+write_zarr(array, "s3://bucket/array.zarr")
+said = raised(lambda: write_zarr(other, "s3://bucket/array.zarr", overwrite=True))
+assert "could not be removed: get the right to delete there" in said, said
+ingest("s3://bucket/whole.zarr")
+only("lost", "X/c/1", "PUT")
+raised(ingest)
+only("denied", "delete", "POST")
+for url in (URL, "s3://bucket/whole.zarr"):
+    said = raised(lambda: rf.ingest((-X, y), url, block_size=12_000, overwrite=True))
+    assert "could not be removed: get the right to delete there" in said, said
+check("s3://bucket/whole.zarr")
+only(None, "")
+write_zarr(array, "s3://bucket/array.zarr", overwrite=True)
+ingest(overwrite=True)
+check()
+""")
+
+
 def test_credentials_are_kept_and_shown_nowhere(tmp_path: Path) -> None:
     """As options they reach the server, and neither store nor model nor message repeats them."""
     _run(

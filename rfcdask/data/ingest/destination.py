@@ -233,7 +233,7 @@ def found_finished(location: Location, request: IngestRequest, *, overwrite: boo
     if overwrite:
         if not same or attrs.get("complete"):
             keep_others(location)
-            location.delete(last="zarr.json")
+            location.clear(last="zarr.json")
         return False
     if attrs.get("complete"):
         if _is_same(Journal(location).request(), request):
@@ -329,6 +329,11 @@ def begin(
     attrs = _attrs(location) if location.exists() else None
     if attrs is None:
         _refuse_other_files(location)  # blocks of another seed would be gone on with
+    elif not _is_same(attrs.get("request"), request):  # behind a URL there is no lock
+        raise StoreExistsError(
+            f"another process began or ended to write {location} just now: choose another "
+            "destination, or call again when it is done."
+        )
     location.sweep_partial_files()
     if attrs is not None:
         return attrs["seed"], attrs["check"]

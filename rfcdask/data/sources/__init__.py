@@ -414,7 +414,13 @@ def _zarr_pair(place: Location, group: Any, label: Any) -> Pair:
         if group.metadata.consolidated_metadata is not None:
             names = sorted(group.array_keys())
         else:  # one by one: of two that are damaged, zarr leaves an error to asyncio
-            found = place.names("")
-            names = [name for name in found if isinstance(group.get(name), zarr.Array)]
+            nodes = {name: group.get(name) for name in place.names("")}
+            # Where metadata lack a key, zarr finds nothing at all or, in format 2, a group.
+            for name, node in nodes.items():
+                files = _ZARR_FILES if node is None else (".zarray",)
+                none = not isinstance(node, zarr.Array)
+                if none and any(place.exists(f"{name}/{file}") for file in files):
+                    raise ValueError(f"the metadata of {name} lack what those of an array have")
+            names = [name for name, node in nodes.items() if isinstance(node, zarr.Array)]
     X, y = _choose_arrays(str(place), names, label, _X_NAMES[:3], _Y_NAMES[:1])
     return ZarrMember(place, X), None if y is None else ZarrMember(place, y)

@@ -35,10 +35,11 @@ from rfcdask.persist.chunks import (
     is_chunk,
     row_bytes,
 )
-from rfcdask.persist.files import atomic_file
+from rfcdask.persist.files import atomic_file, disk_errors
 from rfcdask.persist.untrusted import check_width, faults_as
 
 NPY_HEADER = 2**16
+_OTHER_FOLDER = "call the same again, or set TMPDIR to a folder with room"
 _MANY_CHUNKS, _MOST_TARGETS = 10_000, 100_000
 
 
@@ -188,6 +189,7 @@ class NpzMember(Handle):
             # Several threads or workers may come at once: what they find must be whole.
             with (
                 faults_of(self.name, ".npy file in a .npz archive"),
+                disk_errors(self.folder, _OTHER_FOLDER, DataError),
                 atomic_file(target, shared=True, lasting=False) as file,
             ):
                 self._unpack(file)

@@ -26,7 +26,7 @@ from fsspec.utils import infer_compression
 
 from rfcdask.data.columns import first_names
 from rfcdask.data.errors import DataError
-from rfcdask.data.location import file_system, file_time
+from rfcdask.data.location import file_system, file_time, reaching
 from rfcdask.data.sources.base import Batch, Source
 from rfcdask.kernels.arrays import Array
 from rfcdask.kernels.runtime import compiled
@@ -163,7 +163,7 @@ def open_text(path: str) -> Iterator[Any]:
         DataError,
         FileNotFoundError,
     )
-    with refusal:
+    with reaching(path), refusal:
         packed = _packing(path)
         if packed == "zip":
             _require_one_file(path)

@@ -280,3 +280,16 @@ def test_other_failures_of_the_disk_pass_through(tmp_path):
 
     with pytest.raises(OSError, match="odd"), destination_errors(Location.of(tmp_path)):
         raise OSError(errno.EIO, "odd")
+
+
+@pytest.mark.parametrize("number", [errno.EFBIG, errno.EDQUOT])
+def test_a_full_folder_for_temporary_files_is_no_damage(tmp_path, monkeypatch, number):
+    """The archive was called damaged, or the system's own error was raised."""
+
+    def full(*args):
+        raise OSError(number, os.strerror(number))
+
+    np.savez(tmp_path / "a.npz", X=np.eye(3))
+    monkeypatch.setattr(shutil, "copyfileobj", full)
+    with pytest.raises(DataError, match=r"no space left for .*again, or set TMPDIR to a folder"):
+        rf.ingest(tmp_path / "a.npz", tmp_path / "a.zarr")

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -366,6 +367,30 @@ def test_a_late_task_of_another_ingest_is_refused(tmp_path, monkeypatch, shuffle
             task.compute(scheduler="sync")
     store.verify()
     assert np.array_equal(store.X.compute(), X)
+
+
+@pytest.mark.parametrize("half", [True, False])
+def test_what_another_began_between_two_looks_is_not_gone_on_with(monkeypatch, half):
+    """Behind a URL there is no lock: the rows of the one were written with the labels of both."""
+    X, module = np.random.default_rng(0).normal(size=(90, 3)), sys.modules["rfcdask.data.ingest"]
+    found, url = module.found_finished, f"memory://meanwhile-{half}"
+
+    def meanwhile(*args, **more):
+        known = found(*args, **more)
+        monkeypatch.setattr(module, "found_finished", found)
+        with monkeypatch.context() as patch, suppress(NotImplementedError):
+            if half:
+                patch.setattr(module, "finish", _interrupt)
+            rf.ingest((-X, np.arange(90) % 2), url)
+        return known
+
+    monkeypatch.setattr(module, "found_finished", meanwhile)
+    with pytest.raises(DataError, match="another process began or ended to write"):
+        rf.ingest((X, np.arange(90) % 3), url)
+
+
+def _interrupt(*args):
+    raise NotImplementedError
 
 
 def test_a_link_is_ingested_through_and_stays(tmp_path):

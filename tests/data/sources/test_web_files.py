@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,7 +12,7 @@ import pandas as pd
 import pytest
 
 import rfcdask as rf
-from rfcdask.data.errors import DataError
+from rfcdask.data.errors import DataError, UnreachableError
 from rfcdask.data.sources import svmlight
 
 TABLE = pd.DataFrame({"a": np.arange(3_000) / 8, "y": np.arange(3_000) % 2})
@@ -25,6 +26,7 @@ def _files() -> dict[str, bytes]:
     return {
         "a.svm": "\n".join(lines).encode(),
         "a.csv": text,
+        "a.csv.gz": gzip.compress(text),
         "a.parquet": parquet.getvalue(),
     }
 
@@ -33,7 +35,10 @@ FILES = _files()
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves `/parts/a.csv` by ranges, `/whole/a.csv` as one, and `/unsized/a.csv` in chunks."""
+    """Serves `/parts/a.csv` by ranges, `/whole/a.csv` as one, and `/unsized/a.csv` in chunks.
+
+    `/cut/a.csv` are ranges of which one byte is missing when the connection ends.
+    """
 
     protocol_version = "HTTP/1.1"
 
@@ -47,12 +52,14 @@ class Handler(BaseHTTPRequestHandler):
         _, way, name = self.path.split("/")
         data = FILES[name]
         wanted = self.headers.get("Range")
-        if way == "parts" and wanted and body is None:
+        if way in ("parts", "cut") and wanted and body is None:
             first, last = (int(n) for n in wanted.removeprefix("bytes=").split("-"))
             body = data[first : last + 1]
             self.send_response(206)
             self.send_header("Content-Range", f"bytes {first}-{last}/{len(data)}")
             self.send_header("Content-Length", str(len(body)))
+            if way == "cut":
+                body, self.close_connection = body[:-1], True
         else:
             self.send_response(200)
             if way == "unsized":
@@ -115,3 +122,10 @@ def test_servers_that_give_no_parts_or_no_size_are_named(server, tmp_path, name,
     with pytest.raises(DataError, match=f"{why}: copy") as caught:
         rf.ingest(f"{server}/{way}/{name}", tmp_path / "a.zarr")
     assert "damaged" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_not_called_damaged_where_the_connection_broke(server, tmp_path, name):
+    """What it said was to get the file again."""
+    with pytest.raises(UnreachableError, match=r"cannot be reached \(.*: see to the network"):
+        rf.ingest(f"{server}/cut/{name}", tmp_path / "a.zarr")

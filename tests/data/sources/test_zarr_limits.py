@@ -134,3 +134,16 @@ def test_damaged_arrays_of_a_group_are_said_once(tmp_path, caplog):
         rf.ingest(str(tmp_path / "a.zarr"), tmp_path / "b.zarr")
     gc.collect()
     assert "never retrieved" not in caplog.text
+
+
+@pytest.mark.parametrize("key", ["zarr_format", "shape"])
+@pytest.mark.parametrize(("number", "file"), [(2, ".zarray"), (3, "zarr.json")])
+def test_labels_whose_metadata_lack_a_key_are_not_left_out(tmp_path, number, file, key):
+    """The rows were written without labels, and nothing was said."""
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=number)
+    group.create_array("X", data=np.ones((6, 2)))
+    group.create_array("y", data=np.arange(6) % 2)
+    path = tmp_path / "a.zarr" / "y" / file
+    path.write_text(path.read_text().replace(f'"{key}"', '"other"'))
+    with pytest.raises(DataError, match=r"a\.zarr is no zarr group, is damaged"):
+        rf.ingest(str(tmp_path / "a.zarr"), tmp_path / "b.zarr")
