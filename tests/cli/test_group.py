@@ -198,8 +198,10 @@ def test_numba_finds_a_place_where_nothing_may_be_written() -> None:
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_dask_logs_no_traceback_of_a_lost_scheduler(
-    debug: bool, caplog: pytest.LogCaptureFixture
+    debug: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in ("distributed", "distributed.client"):  # older versions keep what they log
+        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
     ctx = click.Context(main)
     ctx.meta["rfcdask.debug"] = debug
     log = logging.getLogger("distributed.client")

@@ -404,7 +404,10 @@ def test_texts_that_a_parquet_file_has_once_are_not_all_written_out_at_once(tmp_
     n, texts = 999, pa.array(["x" * 10**5, "é"])
     column = pa.DictionaryArray.from_arrays(pa.array([0, 1, None] * 333, pa.int32()), texts)
     stored = column if kind == "dictionary" else column.dictionary_decode().cast(kind)
-    parquet.write_table(pa.table({"a": np.arange(n), "b": stored}), tmp_path / "a.parquet")
+    try:
+        parquet.write_table(pa.table({"a": np.arange(n), "b": stored}), tmp_path / "a.parquet")
+    except NotImplementedError as error:  # the oldest versions neither write nor read views
+        pytest.skip(str(error))
     parts = list(read_parquet(str(tmp_path / "a.parquet"), ["a", "b"], n))
     assert max(part.nbytes for part in parts) < 2 * BATCH_BYTES
     whole = pa.Table.from_batches(parts)
