@@ -200,11 +200,11 @@ def test_numba_finds_a_place_where_nothing_may_be_written() -> None:
 def test_dask_logs_no_traceback_of_a_lost_scheduler(
     debug: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("distributed", "distributed.client"):  # older versions keep what they log
-        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
     ctx = click.Context(main)
     ctx.meta["rfcdask.debug"] = debug
     log = logging.getLogger("distributed.client")
+    monkeypatch.setattr(log, "handlers", [caplog.handler])
+    monkeypatch.setattr(log, "propagate", False)  # as in older versions
     with reported(ctx):
         for error in (asyncio.CancelledError(), ConnectionError("gone"), ValueError("other")):
             log.error("failed", exc_info=error)
