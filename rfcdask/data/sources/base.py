@@ -101,6 +101,7 @@ class LabelTally:
             return
         found = distinct_texts(values) if is_text(values) else np.unique(values)
         if values.dtype.kind in "OT":
+            _require_text(values)
             _require_apart(values, found)
         text, many = is_text(values), len(found) > MOST_CLASSES
         whole = text or bool(np.all(found == np.rint(found.astype(np.float64))))
@@ -183,18 +184,20 @@ class LabelTally:
         return self.whole and not self.many and len(self.distinct) <= AUTO_CLASSES
 
 
-def _require_apart(values: Array, found: Array) -> None:
-    """Refuse numbers in the place of text, and labels that differ and are the same text.
-
-    Such are 1 and "1", or "a" with a NUL behind it. Frames give booleans beside gaps as objects.
-    """
+def _require_text(values: Array) -> None:
+    """Refuse objects that are numbers; frames give booleans beside gaps as objects."""
     distinct = set(values.tolist())
     given: list[type] = [type(v) for v in distinct if isinstance(v, Number) and v == v]
-    if given and bool not in given and not any(isinstance(one, str | bytes) for one in distinct):
+    if given and bool not in given and not any(isinstance(v, str | bytes) for v in distinct):
         raise DataError(
             f"labels are Python objects of type {given[0].__name__}, and would become text: give "
             "y.astype(float), or y.astype(str)."
         )
+
+
+def _require_apart(values: Array, found: Array) -> None:
+    """Refuse labels that differ and are the same text: 1 and "1", or "a" with a NUL behind it."""
+    distinct = set(values.tolist())
     if len(distinct) > len(found):
         texts = [str(np.asarray(label).astype(str)) for label in distinct]
         pairs = zip(texts, distinct, strict=True)
